@@ -47,7 +47,8 @@ use self::{
 use crate::{
     ForeignVirtualServers, KernelDifference, PLAN_LOG, Trigger,
     follow::{
-        LostAddresses, LostVirtualServers, MissingTunnels, TunnelsInUse, Unrepaired, schedulers,
+        LostAddresses, LostVirtualServers, MissingTunnels, TunnelsInUse, Unrepaired,
+        schedulers::{self, SchedulerProbes},
         stale_flows::Rerouted,
     },
 };
@@ -99,7 +100,7 @@ pub(crate) struct Reconciler {
     may_lack_virtual_servers: bool,
     pub(crate) draining: Draining,
     lost_addresses: LostAddresses,
-    schedulers: schedulers::SchedulerProbes,
+    schedulers: SchedulerProbes,
     missing_tunnels: MissingTunnels,
     tunnels_in_use: TunnelsInUse,
     /// Whether the desired state knows what the kernel had tunnelled before.
@@ -134,6 +135,7 @@ impl Reconciler {
         draining: Draining,
         tunnels_in_use: TunnelsInUse,
     ) -> Self {
+        let schedulers = SchedulerProbes::new(state.options().scheduler);
         Self {
             state,
             kernel,
@@ -154,7 +156,7 @@ impl Reconciler {
             may_lack_virtual_servers: false,
             draining,
             lost_addresses: LostAddresses::new(LOST_ADDRESS_GRACE),
-            schedulers: schedulers::SchedulerProbes::default(),
+            schedulers,
             missing_tunnels: MissingTunnels::default(),
             tunnels_in_use,
             has_adopted_tunnels: false,
@@ -376,7 +378,7 @@ impl Reconciler {
         }
         if trigger == Trigger::Forced {
             // The operator may have loaded a module.
-            self.schedulers = schedulers::SchedulerProbes::default();
+            self.schedulers = SchedulerProbes::new(self.state.options().scheduler);
             dirty.merge(self.state.apply(self.schedulers.to_change()));
             self.missing_tunnels = MissingTunnels::default();
             dirty.merge(self.state.apply(self.missing_tunnels.to_change()));

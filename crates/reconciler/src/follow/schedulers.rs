@@ -22,8 +22,9 @@ use watcher::{Batch, Observed, Plan};
 pub(crate) const MAX_CHANGES_PER_SYNC: usize = 32;
 
 /// The schedulers that Services ask for by annotation, as far as they were probed.
-#[derive(Default)]
 pub(crate) struct SchedulerProbes {
+    /// Every Service without an annotation has it. It was probed at the start.
+    default: Scheduler,
     available: BTreeSet<Scheduler>,
     missing: BTreeMap<Scheduler, Absence>,
 }
@@ -38,22 +39,21 @@ pub(crate) struct ProbeResult {
 }
 
 impl SchedulerProbes {
+    /// Before the first probe: only the default scheduler is known.
+    pub(crate) fn new(default: Scheduler) -> Self {
+        Self { default, available: BTreeSet::new(), missing: BTreeMap::new() }
+    }
+
     /// The input of the desired state that says which schedulers are unusable.
     pub(crate) fn to_change(&self) -> Change {
         Change::MissingSchedulers(self.missing.clone())
     }
 
     /// Probes the schedulers that a plan asks for and that were not probed before: a Service must not be
-    /// without virtual servers because of a scheduler. The `default` one was probed at the start.
-    pub(crate) fn probe_new(
-        &mut self,
-        plan: &Plan,
-        image: &Observed,
-        default: Scheduler,
-        kernel: &mut dyn Ipvs,
-    ) -> ProbeResult {
+    /// without virtual servers because of a scheduler.
+    pub(crate) fn probe_new(&mut self, plan: &Plan, image: &Observed, kernel: &mut dyn Ipvs) -> ProbeResult {
         let asked: BTreeSet<_> =
-            plan.commands().filter_map(assigned_scheduler).filter(|it| *it != default).collect();
+            plan.commands().filter_map(assigned_scheduler).filter(|it| *it != self.default).collect();
         let mut result = ProbeResult::default();
         for scheduler in asked {
             // A module that must not be loaded on demand may have been unloaded.
@@ -62,7 +62,7 @@ impl SchedulerProbes {
                 continue;
             }
             let found = probe_scheduler(kernel, scheduler, used_schedulers(image));
-            self.record(scheduler, found, default, &mut result);
+            self.record(scheduler, found, &mut result);
         }
         result
     }
@@ -71,9 +71,9 @@ impl SchedulerProbes {
         &mut self,
         scheduler: Scheduler,
         found: Result<SchedulerSupport, ipvs::Error>,
-        default: Scheduler,
         result: &mut ProbeResult,
     ) {
+        let default = self.default;
         match found {
             Ok(SchedulerSupport::Supported) => {
                 self.available.insert(scheduler);
@@ -111,9 +111,10 @@ impl SchedulerProbes {
 
     /// Records which schedulers the kernel refused in a plan, and returns whether any of them was thought
     /// usable. It had them before, or they could not be probed.
-    pub(crate) fn record_refused(&mut self, refused: &BTreeSet<Scheduler>, default: Scheduler) -> bool {
-        let others = refused.iter().filter(|it| **it != default);
-        others.fold(false, |changed, it| changed | self.mark_unusable(*it, Absence::Lacking))
+    pub(crate) fn record_refused(&mut self, refused: &BTreeSet<Scheduler>) -> bool {
+        refused.iter().fold(false, |changed, it| {
+            changed | (*it != self.default && self.mark_unusable(*it, Absence::Lacking))
+        })
     }
 
     /// Marks a scheduler as unusable, and returns whether it was not marked before.

@@ -195,8 +195,7 @@ impl Reconciler {
     /// Probes the schedulers that a plan asks for, and returns whether one is missing. Then the desired state
     /// has changed.
     pub(super) fn probe_schedulers_of(&mut self, plan: &Plan, pass: &mut Pass<'_>) -> bool {
-        let default = self.state.options().scheduler;
-        let probe = self.schedulers.probe_new(plan, &pass.image, default, &mut *self.kernel.ipvs);
+        let probe = self.schedulers.probe_new(plan, &pass.image, &mut *self.kernel.ipvs);
         pass.probe_failed |= probe.doubtful;
         if probe.changed {
             pass.changed.merge(self.state.apply(self.schedulers.to_change()));
@@ -315,7 +314,7 @@ impl Reconciler {
     /// Records which schedulers the kernel refused, and for how many more syncs new tables wait for their
     /// rules.
     fn learn_from(&mut self, outcome: &PlanOutcome) {
-        if self.schedulers.record_refused(&outcome.lacking, self.state.options().scheduler) {
+        if self.schedulers.record_refused(&outcome.lacking) {
             // What failed is tried again, then with the default scheduler.
             self.dirty.merge(self.state.apply(self.schedulers.to_change()));
         }
