@@ -10,6 +10,7 @@ use tracing::{Level, debug, enabled, trace_span};
 use watcher::{Batch, Kernel, Operation, Plan, connections_cut_off};
 
 use super::{
+    Reconciler,
     pace::{Pace, Work},
     pass::Pass,
     transactions::{Transaction, bisect, next_transaction, restricts},
@@ -19,41 +20,42 @@ use crate::{
     follow::{Unrepaired, schedulers::assigned_scheduler},
 };
 
-/// Logs the operations and carries them out in order, in as few exchanges with the kernel as possible, and
-/// keeps the image in step.
-///
-/// A failed operation does not stop the others, except those that depend on it
-/// ([`Failed`](super::outcome::Failed)): a virtual server whose elements in our tables are wrong, its real
-/// servers, a VIP without any virtual server, and the removal of elements that something still in place
-/// needs.
-///
-/// It ends early where the slice of time is over, after one exchange at least. What was not reached is in the
-/// outcome.
-pub(super) fn apply(
-    plan: &Plan,
-    kernel: &mut Kernel,
-    pace: &mut Pace,
-    unrepaired: &Unrepaired,
-    pass: &mut Pass<'_>,
-) {
-    if enabled!(target: PLAN_LOG, Level::DEBUG) {
-        plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
-    }
-    let mut executor = Executor { kernel, pace, unrepaired, done_before: pass.outcome.done(), pass };
-    for batch in &plan.batches {
-        match batch {
-            Batch::Ipvs(commands) => {
-                trace_span!("ipvs", operations = commands.len())
-                    .in_scope(|| executor.in_exchanges(commands, work, Executor::ipvs));
-            }
-            Batch::Netfilter(changes) => {
-                trace_span!("nf_tables", operations = changes.len()).in_scope(|| executor.netfilter(changes));
-            }
-            Batch::DummyInterface(changes) => {
-                trace_span!("links", operations = changes.len())
-                    .in_scope(|| executor.in_exchanges(changes, |_| Work::Links, Executor::dummy_interface));
+impl Reconciler {
+    /// Logs the operations and carries them out in order, in as few exchanges with the kernel as possible, and
+    /// keeps the image in step.
+    ///
+    /// A failed operation does not stop the others, except those that depend on it
+    /// ([`Failed`](super::outcome::Failed)): a virtual server whose elements in our tables are wrong, its real
+    /// servers, a VIP without any virtual server, and the removal of elements that something still in place
+    /// needs.
+    ///
+    /// It ends early where the slice of time is over, after one exchange at least. What was not reached is in the
+    /// outcome.
+    pub(super) fn apply(&mut self, plan: &Plan, pass: &mut Pass<'_>) {
+        if enabled!(target: PLAN_LOG, Level::DEBUG) {
+            plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
+        }
+        let failures_before = pass.outcome.failures.len();
+        let Self { kernel, pace, unrepaired, .. } = self;
+        let mut executor = Executor { kernel, pace, unrepaired, done_before: pass.outcome.done(), pass };
+        for batch in &plan.batches {
+            match batch {
+                Batch::Ipvs(commands) => {
+                    trace_span!("ipvs", operations = commands.len())
+                        .in_scope(|| executor.in_exchanges(commands, work, Executor::ipvs));
+                }
+                Batch::Netfilter(changes) => {
+                    trace_span!("nf_tables", operations = changes.len())
+                        .in_scope(|| executor.netfilter(changes));
+                }
+                Batch::DummyInterface(changes) => {
+                    trace_span!("links", operations = changes.len()).in_scope(|| {
+                        executor.in_exchanges(changes, |_| Work::Links, Executor::dummy_interface);
+                    });
+                }
             }
         }
+        pass.note(plan, failures_before);
     }
 }
 
@@ -334,57 +336,4 @@ fn errno(error: &netfilter::Error) -> Option<Errno> {
 }
 
 #[cfg(test)]
-mod tests {
-    use ipvs::{Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
-    use testkit::FakeKernel;
-    use watcher::{Observed, RealServerImage, VirtualServerImage};
-
-    use super::*;
-    use crate::{
-        Trigger,
-        sync::{PlanOutcome, Slice},
-    };
-
-    fn applied(plan: &Plan, image: Observed) -> PlanOutcome {
-        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().subsystems();
-        let mut kernel = Kernel { ipvs, netfilter, dummy_interface };
-        let slice = Slice::new(&|| false);
-        let mut pass = Pass::new(image, true, true, Trigger::Change, &slice);
-        apply(plan, &mut kernel, &mut Pace::default(), &Unrepaired::default(), &mut pass);
-        pass.outcome
-    }
-
-    /// Removes a real server with three connections.
-    fn removal(protocol: Protocol) -> PlanOutcome {
-        let of = ServiceAddress { protocol, ip: [10, 96, 0, 1].into(), port: 80 };
-        let config = RealServer::masquerade([10, 244, 0, 1].into(), 8080).weight(0);
-        let server = RealServerImage { config, connections: 3 };
-        let image =
-            VirtualServerImage::new(VirtualServer::new(of, Scheduler::RR), [server].into_iter().collect());
-        let observed =
-            Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
-        let plan = [Command::DeleteRealServer(of.into(), config.address).into()].into_iter().collect();
-        applied(&plan, observed)
-    }
-
-    #[test]
-    fn connections_that_are_cut_off_are_counted() {
-        let outcome = removal(Protocol::Tcp);
-        let cut_off: Vec<_> =
-            outcome.cut_off.iter().map(|(what, count)| (what.to_string(), *count)).collect();
-        assert_eq!(cut_off, [("delete real server TCP 10.96.0.1:80 -> 10.244.0.1:8080".to_owned(), 3)]);
-        assert_eq!(removal(Protocol::Udp).cut_off, [], "UDP has nothing to be cut off");
-    }
-
-    #[test]
-    fn operations_that_fail_alike_share_the_cause() {
-        let of = |port| ServiceAddress { protocol: Protocol::Udp, ip: [10, 96, 0, 1].into(), port };
-        let real = |port| RealServer::masquerade([10, 244, 0, 1].into(), port);
-        let refused = (1..=100).map(|port| Command::AddRealServer(of(port).into(), real(port)));
-        let plan: Plan = refused.map(Operation::from).collect();
-        let outcome = applied(&plan, Observed::default());
-        assert_eq!(outcome.failures.len(), 100, "no virtual server is there");
-        let [(_, first), others @ ..] = &outcome.failures[..] else { panic!("nothing failed") };
-        assert!(others.iter().all(|(_, cause)| Arc::ptr_eq(cause, first)));
-    }
-}
+mod tests;

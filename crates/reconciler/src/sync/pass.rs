@@ -15,7 +15,6 @@ use watcher::{Observed, Operation, Plan, ReadError, departing_real_servers};
 
 use super::{
     MAX_DEFERRALS, Reconciler,
-    apply::apply,
     outcome::{Failed, PlanOutcome, keys},
     pace::Slice,
     portions::{Group, Portion, rechecks},
@@ -114,7 +113,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Records what follows from a plan that was carried out, of which the failures follow those before.
-    fn note(&mut self, plan: &Plan, failures_before: usize) {
+    pub(super) fn note(&mut self, plan: &Plan, failures_before: usize) {
         let outcome = &self.outcome;
         // Otherwise the kernel would search for the missing scheduler again in each portion.
         if !outcome.lacking.is_empty() {
@@ -169,13 +168,6 @@ fn needs_recheck(plan: &Plan, all_read: bool) -> BTreeSet<ServiceAddress> {
 }
 
 impl Reconciler {
-    /// Carries out a plan.
-    pub(super) fn apply(&mut self, plan: &Plan, pass: &mut Pass<'_>) {
-        let failures_before = pass.outcome.failures.len();
-        apply(plan, &mut self.kernel, &mut self.pace, &self.unrepaired, pass);
-        pass.note(plan, failures_before);
-    }
-
     /// Reads real servers again: in a recheck those of all these virtual servers, otherwise those of the
     /// virtual servers that one leaves, because only the kernel knows whether it has connections.
     pub(super) fn read_real_servers(

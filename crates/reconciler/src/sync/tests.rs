@@ -25,17 +25,25 @@ use story::{Ending, Inputs, Story, any_story, faults, picture};
 /// The syncs for these reasons are disturbed.
 const TRIGGERS: [Trigger; 3] = [Trigger::Change, Trigger::KernelEvent, Trigger::Period];
 
+/// A reconciler that serves both families and has no Services yet.
+pub(super) fn reconciler(kernel: &FakeKernel, draining: Draining) -> Reconciler {
+    let (ipvs, netfilter, dummy_interface) = kernel.subsystems();
+    let ours =
+        Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new(), foreign: Foreign::Delete };
+    Reconciler::new(
+        State::new(Options::new("node")),
+        Kernel { ipvs, netfilter, dummy_interface },
+        ours,
+        draining,
+        TunnelsInUse::new(Timing::TCP_TIMEOUT),
+    )
+}
+
 /// A kernel that serves these Services, and the reconciler that serves them.
 fn serving(inputs: &Inputs) -> (FakeKernel, Reconciler) {
     let kernel = FakeKernel::new();
     kernel.state().dummy_interface.node_addresses.insert([192, 0, 2, 1].into());
-    let (ipvs, netfilter, dummy_interface) = kernel.subsystems();
-    let ours =
-        Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new(), foreign: Foreign::Delete };
-    let state = State::new(Options::new("node"));
-    let tunnels = TunnelsInUse::new(Timing::TCP_TIMEOUT);
-    let kernel_parts = Kernel { ipvs, netfilter, dummy_interface };
-    let mut reconciler = Reconciler::new(state, kernel_parts, ours, Draining::new(None), tunnels);
+    let mut reconciler = reconciler(&kernel, Draining::new(None));
     tell(&mut reconciler, inputs);
     sync_and_retry(&mut reconciler, Trigger::Start);
     (kernel, reconciler)

@@ -6,17 +6,16 @@ use std::{
 use dummy_interface::Changed;
 use ipvs::{Family, Protocol, RealServerAddress};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServiceKind,
-    ServicePort, State,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Service, ServiceKind, ServicePort,
 };
 use testkit::FakeKernel;
-use watcher::{Draining, Foreign, Kernel, Ownership};
+use watcher::Draining;
 
 use super::*;
 use crate::{
-    FailureKind, Timing,
-    follow::{LostAddresses, TunnelsInUse},
-    sync::Look,
+    FailureKind,
+    follow::LostAddresses,
+    sync::{Look, tests::reconciler},
 };
 
 const VIP: ServiceAddress =
@@ -24,19 +23,6 @@ const VIP: ServiceAddress =
 
 fn real_server(pod: u8) -> RealServerAddress {
     RealServerAddress { ip: [10, 244, 0, pod].into(), port: 8080 }
-}
-
-fn reconciler(fake: &FakeKernel, draining: Draining) -> Reconciler {
-    let (ipvs, netfilter, dummy_interface) = fake.subsystems();
-    let ours =
-        Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new(), foreign: Foreign::Delete };
-    Reconciler::new(
-        State::new(Options::new("node")),
-        Kernel { ipvs, netfilter, dummy_interface },
-        ours,
-        draining,
-        TunnelsInUse::new(Timing::TCP_TIMEOUT),
-    )
 }
 
 fn web() -> Service {
