@@ -190,16 +190,11 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether there is a tunnel that should not be, or none or a wrong one where one should be.
+    /// Whether `tunnel` finds a difference.
     fn has_another_tunnel(&self, family: Family) -> bool {
-        let links = &self.observed.dummy_interface;
-        let has_rules = self.observed.netfilter.direct_return.contains(&family);
-        let is_as_wanted = if self.desired.unpacks(family) {
-            has_rules && links.has_right_tunnel(family)
-        } else {
-            !has_rules && !links.tunnels.contains_key(&family)
-        };
-        self.ours.families.contains(&family) && !is_as_wanted
+        let mut differences = Differences::default();
+        self.tunnel(family, &mut differences);
+        !differences.into_plan().is_empty()
     }
 
     /// The installed `TunnelSender` elements of a family.
