@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use ipvs::Family;
 use netfilter::nft::{
-    message::{
-        self, Message, NFTA_DATA_VALUE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS,
-        NFTA_RULE_TABLE, Nfproto,
-    },
-    parts::decode_expression,
+    message::NFTA_DATA_VALUE,
+    parts::{decode_expression, entries},
+    rule::{self, ListedRule},
 };
-use netlink::{Errno, Error, OperationError, Protocol, Reply, Socket, attributes, find};
+use netlink::{Errno, Error, OperationError, Protocol, Socket, find};
 
 /// The tables and chains of its two backends, iptables and nftables.
 const CHAINS: [(&str, &str); 3] =
@@ -24,11 +22,11 @@ pub fn host_ports() -> Result<BTreeSet<u16>, OperationError> {
     let mut ports = BTreeSet::new();
     for family in Family::BOTH {
         for (table, chain) in CHAINS {
-            let mut request = message::request(Message::GetRule, family, |encoder| {
-                encoder.string(NFTA_RULE_TABLE, table);
-                encoder.string(NFTA_RULE_CHAIN, chain);
+            let mut request = rule::list(family, table, Some(chain));
+            let found = socket.dump(&mut request, |reply| {
+                let rule = ListedRule::decode(reply)?;
+                rule.is_in(family, table, chain).then(|| ports_of(&rule)).transpose()
             });
-            let found = socket.dump(&mut request, |reply| decode(reply, family, table, chain).map(Some));
             match found {
                 Ok(found) => ports.extend(found.into_iter().flatten()),
                 Err(error) if error.errno() == Some(Errno::ENOENT) => {}
@@ -39,32 +37,16 @@ pub fn host_ports() -> Result<BTreeSet<u16>, OperationError> {
     Ok(ports)
 }
 
-/// The ports of one rule; none of a rule in another chain, which kernels before 4.11 list too.
-fn decode(reply: &Reply<'_>, family: Family, table: &str, chain: &str) -> Result<Vec<u16>, Error> {
-    let (mut of, mut expressions) = (("", ""), &[][..]);
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        match attribute.kind {
-            NFTA_RULE_TABLE => of.0 = attribute.string()?,
-            NFTA_RULE_CHAIN => of.1 = attribute.string()?,
-            NFTA_RULE_EXPRESSIONS => expressions = attribute.payload,
-            _ => {}
-        }
-    }
+fn ports_of(rule: &ListedRule<'_>) -> Result<Vec<u16>, Error> {
     let mut ports = Vec::new();
-    if message::family(reply) == Nfproto::from(family) && of == (table, chain) {
-        for entry in attributes(expressions) {
-            let entry = entry?;
-            if entry.kind == NFTA_LIST_ELEM {
-                ports.extend(decode_expression(entry.payload).map(ports_of).unwrap_or_default());
-            }
-        }
+    for entry in entries(rule.expressions) {
+        ports.extend(decode_expression(entry?).map(compared_with).unwrap_or_default());
     }
     Ok(ports)
 }
 
 /// The ports that an expression compares with: of these chains' rules, nothing else has two bytes.
-fn ports_of((name, data): (&str, &[u8])) -> Vec<u16> {
+fn compared_with((name, data): (&str, &[u8])) -> Vec<u16> {
     const NFTA_CMP_DATA: u16 = 3;
     match name {
         "cmp" => {

@@ -5,7 +5,8 @@
 //! a statement, and an expression if the kernel needs one that is not there.
 //!
 //! The public part is for reading and changing tables other than ours: [`message`] has the messages,
-//! transactions and exchanges, [`chain`] the chains as the kernel lists them, [`parts`] parts of rules.
+//! transactions and exchanges, [`chain`] and [`rule`] the chains and rules as the kernel lists them, [`parts`] parts
+//! of rules.
 
 pub mod chain;
 pub(crate) mod counter;
@@ -13,7 +14,7 @@ pub(crate) mod element;
 pub(crate) mod expression;
 pub mod message;
 pub mod parts;
-pub(crate) mod rule;
+pub mod rule;
 pub(crate) mod set;
 pub(crate) mod statement;
 pub(crate) mod text;

@@ -24,10 +24,8 @@ use crate::{
     Error,
     nft::{
         chain::ListedChain,
-        message::{
-            self, Message, NFTA_RULE_CHAIN, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, Nfproto,
-        },
-        parts::decode_comment,
+        message::{self, Message, Nfproto},
+        rule::{self, ListedRule},
     },
     table::open_socket,
 };
@@ -197,31 +195,14 @@ pub fn chains() -> Result<Vec<ListedChain>, Error> {
 
 /// Reads the number and the comment of a rule; `None` if it is gone.
 pub fn installed_rule(id: &RuleId) -> Result<Option<InstalledRule>, Error> {
-    let mut request = message::request(Message::GetRule, Nfproto(id.family), |encoder| {
-        encoder.string(NFTA_RULE_TABLE, &id.table);
-        encoder.string(NFTA_RULE_CHAIN, &id.chain);
-    });
-    // Kernels before 4.20 send the rules of all chains.
+    let decode = |reply: &Reply<'_>| {
+        let rule = ListedRule::decode(reply)?;
+        let is_in_it = rule.is_in(Nfproto(id.family), &id.table, &id.chain);
+        Ok(is_in_it.then(|| (rule.handle, rule.comment.into())))
+    };
     let rules = open_socket()?
-        .dump(&mut request, |reply| decode_rule(reply, id))
+        .dump(&mut rule::list(Nfproto(id.family), &id.table, Some(&id.chain)), decode)
         .map_err(|source| Error::new("list the rules of a chain", source))?;
-    let with_number = (1..).zip(rules);
-    let found = with_number.into_iter().find(|(_, (handle, _))| *handle == id.handle);
+    let found = (1..).zip(rules).find(|(_, (handle, _))| *handle == id.handle);
     Ok(found.map(|(number, (_, comment))| InstalledRule { number, comment }))
-}
-
-/// The handle and the comment of a rule; `None` if it belongs to another chain.
-fn decode_rule(reply: &Reply<'_>, id: &RuleId) -> Result<Option<(u64, Box<str>)>, netlink::Error> {
-    let (mut table, mut chain, mut handle, mut comment) = ("", "", 0, "");
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        match attribute.kind {
-            NFTA_RULE_TABLE => table = attribute.string().unwrap_or_default(),
-            NFTA_RULE_CHAIN => chain = attribute.string().unwrap_or_default(),
-            NFTA_RULE_HANDLE => handle = u64::from_be_bytes(attribute.array()?),
-            NFTA_RULE_USERDATA => comment = decode_comment(attribute.payload),
-            _ => {}
-        }
-    }
-    Ok((*table == *id.table && *chain == *id.chain).then(|| (handle, comment.into())))
 }

@@ -7,13 +7,14 @@ use netfilter::{
     HostFirewall, Policy,
     nft::{
         message::{
-            self, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
+            self, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
             NFTA_RULE_USERDATA,
         },
         parts::{encode_accept, encode_comment, encode_mark_match},
+        rule,
     },
 };
-use netlink::{Batch, Encoder};
+use netlink::Batch;
 use serde::Serialize;
 
 use super::{
@@ -157,7 +158,8 @@ pub(super) fn is_settled(rules: &[Rule], wanted: &[Accepted]) -> bool {
 /// Appends the request that puts a rule at the head of the chain.
 pub(super) fn insert(batch: &mut Batch, chain: &HostChain, accepted: Accepted) {
     message::add(batch, Message::NewRule, CREATE, chain.family, |encoder| {
-        name(encoder, chain);
+        encoder.string(NFTA_RULE_TABLE, &chain.table);
+        encoder.string(NFTA_RULE_CHAIN, &chain.name);
         encoder.nest(NFTA_RULE_EXPRESSIONS, |list| {
             match accepted {
                 Accepted::Marked(bits) if chain.belongs_to_iptables() => xt::match_mark(list, bits),
@@ -172,13 +174,5 @@ pub(super) fn insert(batch: &mut Batch, chain: &HostChain, accepted: Accepted) {
 
 /// Appends the request that removes a rule.
 pub(super) fn delete(batch: &mut Batch, chain: &HostChain, rule: &Rule) {
-    message::add(batch, Message::DelRule, 0, chain.family, |encoder| {
-        name(encoder, chain);
-        encoder.bytes(NFTA_RULE_HANDLE, &rule.handle.to_be_bytes());
-    });
-}
-
-fn name(encoder: &mut Encoder<'_>, chain: &HostChain) {
-    encoder.string(NFTA_RULE_TABLE, &chain.table);
-    encoder.string(NFTA_RULE_CHAIN, &chain.name);
+    rule::delete(batch, chain.family, &chain.table, Some(&chain.name), Some(rule.handle));
 }

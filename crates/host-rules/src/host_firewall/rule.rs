@@ -1,14 +1,12 @@
 //! The effect of a rule of a host's chain, as far as its own expressions show.
 
-use netlink::{Batch, Error, Reply, attributes, find};
+use netlink::{Batch, Error, Reply, find};
 
 use super::{chain::HostChain, our_rules::Accepted, xt};
 use netfilter::nft::{
-    message::{
-        self, Message, NFTA_DATA_VALUE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS,
-        NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, Nfproto,
-    },
-    parts::{Verdict, decode_comment, decode_expression},
+    message::NFTA_DATA_VALUE,
+    parts::{Verdict, decode_expression, entries},
+    rule::{self, ListedRule},
 };
 
 /// One rule, in the order of its chain.
@@ -45,51 +43,25 @@ pub(super) enum End {
 
 /// The request for the rules of one chain.
 pub(super) fn list(chain: &HostChain) -> Batch {
-    message::request(Message::GetRule, chain.family, |encoder| {
-        encoder.string(NFTA_RULE_TABLE, &chain.table);
-        encoder.string(NFTA_RULE_CHAIN, &chain.name);
-    })
+    rule::list(chain.family, &chain.table, Some(&chain.name))
 }
 
 /// Reads one rule; `None` for another chain's.
 pub(super) fn decode(reply: &Reply<'_>, of: &HostChain) -> Result<Option<Rule>, Error> {
-    let (mut table, mut chain, mut handle, mut comment) = (&[][..], &[][..], 0, "");
-    let mut expressions = Vec::new();
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        match attribute.kind {
-            NFTA_RULE_TABLE => table = attribute.payload,
-            NFTA_RULE_CHAIN => chain = attribute.payload,
-            NFTA_RULE_HANDLE => handle = attribute.array().map(u64::from_be_bytes)?,
-            NFTA_RULE_USERDATA => comment = decode_comment(attribute.payload),
-            NFTA_RULE_EXPRESSIONS => expressions = decode_list(attribute.payload)?,
-            _ => {}
-        }
-    }
-    let named = |bytes: &[u8], name: &str| bytes.strip_suffix(b"\0") == Some(name.as_bytes());
-    if message::family(reply) != Nfproto::from(of.family)
-        || !named(table, &of.table)
-        || !named(chain, &of.name)
-    {
+    let listed = ListedRule::decode(reply)?;
+    if !listed.is_in(of.family, &of.table, &of.name) {
         return Ok(None);
+    }
+    let mut expressions = Vec::new();
+    for entry in entries(listed.expressions) {
+        expressions.push(Expression::decode(entry?).unwrap_or(Expression::Other));
     }
     let of_iptables = expressions.iter().find_map(|expression| match expression {
         Expression::Comment(text) => Some(*text),
         _ => None,
     });
-    let comment = of_iptables.unwrap_or(comment).into();
-    Ok(Some(Rule { handle, comment, effect: Effect::from_expressions(&expressions) }))
-}
-
-fn decode_list(bytes: &[u8]) -> Result<Vec<Expression<'_>>, Error> {
-    let mut expressions = Vec::new();
-    for entry in attributes(bytes) {
-        let entry = entry?;
-        if entry.kind == NFTA_LIST_ELEM {
-            expressions.push(Expression::decode(entry.payload).unwrap_or(Expression::Other));
-        }
-    }
-    Ok(expressions)
+    let comment = of_iptables.unwrap_or(listed.comment).into();
+    Ok(Some(Rule { handle: listed.handle, comment, effect: Effect::from_expressions(&expressions) }))
 }
 
 impl Effect {

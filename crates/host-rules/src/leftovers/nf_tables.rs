@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use ipvs::Family;
-use netlink::{Batch, Errno, Error, Protocol, Reply, Socket, attributes};
+use netlink::{Batch, Errno, Error, Protocol, Reply, Socket};
 
 use super::{
     chains::{Plan, Rule, Table},
@@ -14,11 +14,9 @@ use super::{
 };
 use netfilter::nft::{
     chain::ListedChain,
-    message::{
-        self, Message, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN,
-        NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, Nfproto,
-    },
-    parts::{Verdict, decode_expression},
+    message::{self, Message, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, Nfproto},
+    parts::{Verdict, decode_expression, entries},
+    rule::{self, ListedRule},
 };
 
 /// How often a transaction is tried if others change nf_tables after the read that it builds on. The last
@@ -113,8 +111,7 @@ fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, E
         }
     }
     if table.is_concerned(name) {
-        let mut request =
-            message::request(Message::GetRule, family, |encoder| encoder.string(NFTA_RULE_TABLE, name));
+        let mut request = rule::list(family, name, None);
         table.rules = socket.dump(&mut request, |reply| decode_rule(reply, family, name))?;
     }
     Ok(table)
@@ -126,17 +123,10 @@ fn encode(family: Family, table: &str, plan: &Plan<u64>, generation: Option<u32>
     let mut batch = Batch::default();
     message::begin(&mut batch, generation);
     for (chain, handle) in &plan.jumps {
-        message::add(&mut batch, Message::DelRule, 0, family, |encoder| {
-            encoder.string(NFTA_RULE_TABLE, table);
-            encoder.string(NFTA_RULE_CHAIN, chain);
-            encoder.bytes(NFTA_RULE_HANDLE, &handle.to_be_bytes());
-        });
+        rule::delete(&mut batch, family, table, Some(chain), Some(*handle));
     }
     for chain in &plan.chains {
-        message::add(&mut batch, Message::DelRule, 0, family, |encoder| {
-            encoder.string(NFTA_RULE_TABLE, table);
-            encoder.string(NFTA_RULE_CHAIN, chain);
-        });
+        rule::delete(&mut batch, family, table, Some(chain), None);
     }
     for chain in &plan.chains {
         message::add(&mut batch, Message::DelChain, 0, family, |encoder| {
@@ -164,30 +154,15 @@ fn decode_chain(reply: &Reply<'_>, family: Family, of: &str) -> Result<Option<(B
 
 /// Reads one rule; `None` if it is another table's.
 fn decode_rule(reply: &Reply<'_>, family: Family, of: &str) -> Result<Option<Rule<u64>>, Error> {
-    let (mut table, mut chain, mut id, mut targets) = ("", "", 0, Vec::new());
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        match attribute.kind {
-            NFTA_RULE_TABLE => table = attribute.string().unwrap_or_default(),
-            NFTA_RULE_CHAIN => chain = attribute.string().unwrap_or_default(),
-            NFTA_RULE_HANDLE => id = attribute.array().map(u64::from_be_bytes)?,
-            NFTA_RULE_EXPRESSIONS => targets = targets_of(attribute.payload)?,
-            _ => {}
-        }
+    let rule = ListedRule::decode(reply)?;
+    if rule.family != Nfproto::from(family) || rule.table != of {
+        return Ok(None);
     }
-    let is_in_it = message::family(reply) == Nfproto::from(family) && table == of;
-    Ok(is_in_it.then(|| Rule { chain: chain.into(), id, targets }))
-}
-
-fn targets_of(expressions: &[u8]) -> Result<Vec<Box<str>>, Error> {
     let mut targets = Vec::new();
-    for entry in attributes(expressions) {
-        let entry = entry?;
-        if entry.kind == NFTA_LIST_ELEM {
-            targets.extend(target(entry.payload).map(Into::into));
-        }
+    for entry in entries(rule.expressions) {
+        targets.extend(target(entry?).map(Into::into));
     }
-    Ok(targets)
+    Ok(Some(Rule { chain: rule.chain.into(), id: rule.handle, targets }))
 }
 
 /// The chain that an expression jumps or goes to, if it does.

@@ -93,7 +93,7 @@ pub enum Message {
 }
 
 /// The family of a table, as nfnetlink numbers it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nfproto(pub u8);
 
 impl Nfproto {

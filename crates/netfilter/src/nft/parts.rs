@@ -1,7 +1,7 @@
 //! Parts of rules, written and read: of our table, and of any other program's.
 
 use ipvs::Family;
-use netlink::{Encoder, attributes, find};
+use netlink::{Encoder, Error, attributes, find};
 
 use super::{
     expression::List,
@@ -92,9 +92,13 @@ pub fn decode_expression(entry: &[u8]) -> Option<(&str, &[u8])> {
     Some((find(entry, NFTA_EXPR_NAME)?.string().ok()?, data))
 }
 
-/// Each expression in a rule's list of them: its name, and its data.
-fn expressions(list: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
-    attributes(list).filter_map(|entry| decode_expression(entry.ok()?.payload))
+/// The entries of a rule's list of expressions. One that [`decode_expression`] cannot read counts too: packets may
+/// end there.
+pub fn entries(list: &[u8]) -> impl Iterator<Item = Result<&[u8], Error>> {
+    attributes(list).filter_map(|entry| match entry {
+        Ok(entry) => (entry.kind == NFTA_LIST_ELEM).then_some(Ok(entry.payload)),
+        Err(error) => Some(Err(error)),
+    })
 }
 
 /// Appends `meta mark & BIT == BIT` to a rule's list of expressions.
@@ -117,7 +121,7 @@ pub(super) fn keeps_destination(list: &[u8]) -> bool {
     const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
     let number = |data, kind| find(data, kind).and_then(|number| number.u32_be().ok());
     let is_daddr = |offset| Family::BOTH.into_iter().any(|family| offset == u32::from(daddr_offset(family)));
-    let expressions: Vec<_> = expressions(list).collect();
+    let expressions: Vec<_> = entries(list).filter_map(|entry| decode_expression(entry.ok()?)).collect();
     expressions.windows(2).any(|pair| match *pair {
         [("payload", load), ("nat", nat)] => {
             number(load, NFTA_PAYLOAD_OFFSET).is_some_and(is_daddr)

@@ -6,8 +6,8 @@ use netlink::{Batch, Encoder, Error, Reply};
 use super::{
     TABLE,
     message::{
-        self, APPEND, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
-        NFTA_RULE_USERDATA,
+        self, APPEND, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE,
+        NFTA_RULE_TABLE, NFTA_RULE_USERDATA, Nfproto,
     },
     parts::{self, decode_comment, encode_comment},
     statement::Statement,
@@ -28,6 +28,24 @@ pub(crate) struct ObservedRule {
     pub(crate) comment: Box<str>,
     /// Whether it fixes the destination of connections, whichever version of ours wrote it.
     pub(crate) keeps_destination: bool,
+}
+
+/// A rule of any table as the kernel shows it. A name that is not UTF-8, which the kernel allows and nft does not, is
+/// empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListedRule<'a> {
+    /// The family of its table.
+    pub family: Nfproto,
+    /// The name of its table.
+    pub table: &'a str,
+    /// The name of its chain.
+    pub chain: &'a str,
+    /// The number by which the kernel knows it.
+    pub handle: u64,
+    /// Empty if it has none.
+    pub comment: &'a str,
+    /// The list of its expressions, for [`parts::entries`].
+    pub expressions: &'a [u8],
 }
 
 impl Rule {
@@ -63,8 +81,7 @@ impl Rule {
     /// Appends the request that adds it to the end of its chain.
     pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, table: &str, chain: &str) {
         message::add(batch, Message::NewRule, CREATE | APPEND, family, |encoder| {
-            encoder.string(NFTA_RULE_TABLE, table);
-            encoder.string(NFTA_RULE_CHAIN, chain);
+            name(encoder, table, Some(chain));
             self.encode_expressions(family, encoder);
             encoder.bytes(NFTA_RULE_USERDATA, &encode_comment(&self.comment(family)));
         });
@@ -77,36 +94,67 @@ impl Rule {
     }
 }
 
-/// Appends the request that removes every rule of our table, or of one chain of it.
-pub(crate) fn flush(batch: &mut Batch, family: Family, chain: Option<&str>) {
+/// Appends the request that removes the rules of a table, those of one chain of it, or the one with this handle in that
+/// chain.
+pub fn delete(
+    batch: &mut Batch,
+    family: impl Into<Nfproto>,
+    table: &str,
+    chain: Option<&str>,
+    handle: Option<u64>,
+) {
     message::add(batch, Message::DelRule, 0, family, |encoder| {
-        encoder.string(NFTA_RULE_TABLE, TABLE);
-        if let Some(chain) = chain {
-            encoder.string(NFTA_RULE_CHAIN, chain);
+        name(encoder, table, chain);
+        if let Some(handle) = handle {
+            encoder.bytes(NFTA_RULE_HANDLE, &handle.to_be_bytes());
         }
     });
 }
 
-/// The request for the rules of our table.
-pub(crate) fn list(family: Family) -> Batch {
-    message::request(Message::GetRule, family, |encoder| encoder.string(NFTA_RULE_TABLE, TABLE))
+/// The request for the rules of a table, or of one chain of it. Kernels before 4.11 send those of all tables.
+pub fn list(family: impl Into<Nfproto>, table: &str, chain: Option<&str>) -> Batch {
+    message::request(Message::GetRule, family, |encoder| name(encoder, table, chain))
+}
+
+fn name(encoder: &mut Encoder<'_>, table: &str, chain: Option<&str>) {
+    encoder.string(NFTA_RULE_TABLE, table);
+    if let Some(chain) = chain {
+        encoder.string(NFTA_RULE_CHAIN, chain);
+    }
+}
+
+impl<'a> ListedRule<'a> {
+    /// Reads one rule.
+    pub fn decode(reply: &Reply<'a>) -> Result<Self, Error> {
+        let mut rule = Self { family: message::family(reply), ..Self::default() };
+        for attribute in message::body(reply)? {
+            let attribute = attribute?;
+            match attribute.kind {
+                NFTA_RULE_TABLE => rule.table = attribute.string().unwrap_or_default(),
+                NFTA_RULE_CHAIN => rule.chain = attribute.string().unwrap_or_default(),
+                NFTA_RULE_HANDLE => rule.handle = attribute.array().map(u64::from_be_bytes)?,
+                NFTA_RULE_USERDATA => rule.comment = decode_comment(attribute.payload),
+                NFTA_RULE_EXPRESSIONS => rule.expressions = attribute.payload,
+                _ => {}
+            }
+        }
+        Ok(rule)
+    }
+
+    /// Whether it is in this chain.
+    pub fn is_in(&self, family: impl Into<Nfproto>, table: &str, chain: &str) -> bool {
+        (self.family, self.table, self.chain) == (family.into(), table, chain)
+    }
 }
 
 /// Reads one rule; `None` for another table's.
 pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedRule>, Error> {
-    let (mut table, mut rule) = ("", ObservedRule::default());
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        let payload = attribute.payload;
-        match attribute.kind {
-            NFTA_RULE_TABLE => table = attribute.string()?,
-            NFTA_RULE_CHAIN => rule.chain = attribute.string()?.into(),
-            NFTA_RULE_USERDATA => rule.comment = decode_comment(payload).into(),
-            NFTA_RULE_EXPRESSIONS => rule.keeps_destination = parts::keeps_destination(payload),
-            _ => {}
-        }
-    }
-    Ok((table == TABLE).then_some(rule))
+    let rule = ListedRule::decode(reply)?;
+    Ok((rule.table == TABLE).then(|| ObservedRule {
+        chain: rule.chain.into(),
+        comment: rule.comment.into(),
+        keeps_destination: parts::keeps_destination(rule.expressions),
+    }))
 }
 
 /// FNV-1a, 32 bits: the same on every build, unlike the standard hasher.

@@ -58,7 +58,7 @@ impl ObservedTable {
         if usize::try_from(in_use) != Ok(objects.len() + sets.len() + chains.len()) {
             chains = socket.dump(&mut chain::list(family), chain::decode)?;
         }
-        let rules = socket.dump_once(&mut rule::list(family), rule::decode)?;
+        let rules = socket.dump_once(&mut rule::list(family, TABLE, None), rule::decode)?;
         Ok(Some(Self { flags, objects, sets, chains, rules }))
     }
 

@@ -147,8 +147,8 @@ impl Request<'_> {
             Self::AddChain(family, chain) => chain.add_to(batch, *family, TABLE),
             Self::DeleteChain(family, name) => chain::delete(batch, *family, name),
             Self::AddRule(family, chain, rule) => rule.add_to(batch, *family, TABLE, chain),
-            Self::FlushRules(family) => rule::flush(batch, *family, None),
-            Self::FlushChain(family, chain) => rule::flush(batch, *family, Some(chain)),
+            Self::FlushRules(family) => rule::delete(batch, *family, TABLE, None, None),
+            Self::FlushChain(family, chain) => rule::delete(batch, *family, TABLE, Some(chain), None),
             Self::AddElements(elements) => {
                 encode_elements(batch, Message::NewSetElement, CREATE, elements);
             }

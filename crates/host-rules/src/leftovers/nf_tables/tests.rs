@@ -1,5 +1,8 @@
 use super::*;
-use netfilter::nft::message::NFTA_DATA_VERDICT;
+use netfilter::nft::message::{
+    NFTA_DATA_VERDICT, NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE,
+    NFTA_RULE_TABLE,
+};
 
 fn rule(family: Family, table: &str, expressions: &[(&str, Option<(i32, &str)>)]) -> Vec<u8> {
     let mut batch = Batch::default();
