@@ -11,6 +11,9 @@ use crate::support::documents;
 
 const FIGURES: &str = "tests/house.toml";
 
+/// The fields of some options, whose names mean nothing else: of the kernel, of Services, of syncs.
+const OPTIONS: [&str; 4] = ["strict_arp", "max_per_core", "untracked_services", "drain_timeout"];
+
 /// Folders with code that does not ship.
 const TOOLS: [&str; 7] = [
     "crates/cluster/",
@@ -65,9 +68,21 @@ impl Source {
         lines
     }
 
+    /// Those of them that are neither blank nor comments.
+    fn code(&self) -> impl Iterator<Item = &str> {
+        let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+        self.lines().into_iter().filter(is_code)
+    }
+
     fn lines_of_code(&self) -> usize {
-        let is_code = |line: &&&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
-        self.lines().iter().filter(is_code).count()
+        self.code().count()
+    }
+
+    /// Whether its code has this name of a field.
+    fn names(&self, field: &str) -> bool {
+        self.code().any(|line| {
+            line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| word == field)
+        })
     }
 
     /// The names of its tests.
@@ -159,6 +174,9 @@ fn measured(sources: &[Source], words: &[String]) -> BTreeMap<&'static str, (usi
         .iter()
         .flat_map(|source| source.tests().map(|name| (name.len(), format!("{} in {}", name, source.path))));
 
+    let naming = |option: &&str| production.iter().filter(|source| source.names(option)).count();
+    let mut options = OPTIONS.iter().map(|option| (naming(option), (*option).to_owned()));
+
     let is_prose = |source: &&Source| source.has_extension("rs") || source.has_extension("md");
     // What is said of the words, and what was said in the past.
     let exempt = ["CONTRIBUTING.md", "CHANGELOG.md"];
@@ -179,6 +197,7 @@ fn measured(sources: &[Source], words: &[String]) -> BTreeMap<&'static str, (usi
         ("tools-lines", (lines(&tools), String::new())),
         ("lines-in-a-file", most(&mut files)),
         ("files-in-a-folder", most(&mut folders)),
+        ("files-that-name-an-option", most(&mut options)),
         ("characters-in-a-test-name", most(&mut names)),
         ("unwanted-words", (unwanted, places)),
     ])
