@@ -1,6 +1,7 @@
 //! The options that kube-proxy has too: `KubeProxyConfiguration`, version `kubeproxy.config.k8s.io/v1alpha1`, which is the
 //! shape of the file, and a row for each of its fields.
 //!
+//! The fields are in the order of their names, as kube-proxy and kubeadm write them; the rows in that of `--help`.
 //! The flag, the default, what is ignored, the file that `--write-config-to` writes and the table of fields
 //! in docs/flags.md come from these rows. The flags that only kube-ipvs has are in [`Flags`](super::Flags).
 

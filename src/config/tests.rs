@@ -350,6 +350,16 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
 }
 
 #[test]
+fn pods_of_one_range_per_family_are_not_tracked_unless_all_flows_are_masqueraded() {
+    let range = "--cluster-cidr=10.244.0.0/16,fd00::/48";
+    let untracked = |flags: &[&str]| settings(&[&[range], flags].concat()).services.untracked_pods;
+    let both = ["10.244.0.0/16", "fd00::/48"].map(|range| range.parse().unwrap());
+    assert_eq!(untracked(&["--untracked-services=cluster-dns"]), both);
+    assert_eq!(untracked(&[]), []);
+    assert_eq!(untracked(&["--untracked-services=cluster-dns", "--masquerade-all"]), []);
+}
+
+#[test]
 fn node_ports_are_served_at_all_addresses_at_the_node_ips_or_in_ranges() {
     let of_flag =
         |value: &str| settings(&[&format!("--nodeport-addresses={value}")]).services.node_port_addresses;

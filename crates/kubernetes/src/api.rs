@@ -28,12 +28,12 @@ use self::reflector::{Fields, Reflector, Selectors};
 use crate::objects::Kind as _;
 
 /// The label selector for Services: those with this label belong to other proxies, whatever its value.
-pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
+const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
 /// The field selector for Services: headless ones have nothing to serve. Servers before 1.31 do not know
 /// the field.
-pub const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
+const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
 /// The label selector for EndpointSlices: those of headless Services have nothing to serve.
-pub const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
+const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
 
 /// How long Services wait for a Node with IPs, as with kube-proxy. Without the node's zone, zone hints
 /// mean nothing: a restart would add the endpoints of other zones and remove them a moment later. Without

@@ -111,7 +111,7 @@ pub fn delete(
     });
 }
 
-/// The request for the rules of a table, or of one chain of it. Kernels before 4.11 send those of all tables.
+/// The request for the rules of a table, or of one chain of it. Old kernels send those of all tables.
 pub fn list(family: impl Into<Nfproto>, table: &str, chain: Option<&str>) -> Batch {
     message::request(Message::GetRule, family, |encoder| name(encoder, table, chain))
 }
