@@ -1,7 +1,5 @@
 //! Hints for a name that no Service has.
 
-use std::iter;
-
 use crate::input::ObjectName;
 
 /// How many Services are suggested.
@@ -35,37 +33,11 @@ pub(super) fn hints<'a, I: Iterator<Item = &'a ObjectName>>(
     namespace.into_iter().chain(suggested).collect()
 }
 
-/// How many letters must be inserted, deleted or replaced to make one name of the other (Levenshtein distance), if that
-/// is few in proportion to the name. The same letters in another order count as one.
+/// How many letters must be inserted, deleted, replaced or swapped with the next to make one name of the other, if that is
+/// few in proportion to the name.
 fn distance(name: &str, other: &str) -> Option<usize> {
-    let letters = |name: &str| {
-        let mut letters = name.as_bytes().to_vec();
-        letters.sort_unstable();
-        letters
-    };
-    if name != other && name.len() == other.len() && letters(name) == letters(other) {
-        return Some(1);
-    }
     let limit = MAX_DISTANCE.min(name.len() / 2);
-    if name.len().abs_diff(other.len()) > limit {
-        return None;
-    }
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (before, letter) in name.bytes().enumerate() {
-        let mut diagonal = before;
-        let mut left = before + 1;
-        let rest = row.iter_mut().skip(1).zip(other.bytes());
-        let next: Vec<usize> = rest
-            .map(|(above, other)| {
-                let replaced = diagonal + usize::from(letter != other);
-                diagonal = *above;
-                left = replaced.min(*above + 1).min(left + 1);
-                left
-            })
-            .collect();
-        row = iter::once(before + 1).chain(next).collect();
-    }
-    row.last().copied().filter(|distance| *distance <= limit)
+    Some(strsim::osa_distance(name, other)).filter(|distance| *distance <= limit)
 }
 
 #[cfg(test)]
