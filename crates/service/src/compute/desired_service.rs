@@ -193,7 +193,18 @@ impl DesiredVirtualServer {
                 *to == self.address
                     && self.direct_return.as_ref().is_some_and(|parts| parts.has_element(element))
             }
-            _ => *element == self.masquerade.element(self.address),
+            Element::ClusterIp(_)
+            | Element::External(_)
+            | Element::ExternalLocal(_)
+            | Element::DirectReturn(_) => *element == self.masquerade.element(self.address),
+            Element::Vip(_)
+            | Element::Hairpin(_)
+            | Element::HealthCheckPort(_)
+            | Element::UntrackedEndpoint(_)
+            | Element::TrackedClient(_)
+            | Element::EndpointHere(_)
+            | Element::EndpointElsewhere(_)
+            | Element::TunnelSender(_) => false,
         }
     }
 }
