@@ -24,7 +24,9 @@
 //! - `allowed-sources`: the same addresses, each with a range of clients;
 //! - `vips`: the addresses that are bound to this node for Services. New flows to them are rejected, unless
 //!   they are served (the first three sets), an echo request, or a health check;
-//! - `health-check-ports`: TCP ports of health checks.
+//! - `health-check-ports`: TCP ports of health checks;
+//! - `untracked`, `untracked-endpoints`, `tracked-clients`: the Services whose connections from pods conntrack does not
+//!   track, their endpoints, and the clients that are tracked nevertheless.
 //!
 //! Where a Service asks for direct return there are a few sets, rules and chains more
 //! (`table/ruleset/direct_return.rs`), and they go with the last one.

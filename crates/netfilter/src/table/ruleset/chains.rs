@@ -163,7 +163,10 @@ fn to_cluster_ips(policy: &Policy, local: Option<Statement>) -> Vec<Rule> {
         // This is not one negated match with a mark: kernels older than mid-2019 never match
         // `iifname != "cbr0"` in output, where there is no input interface.
         Some(local) => vec![
-            Rule::new("who is local keeps its address", [local, to(Element::CLUSTER_IPS), DnatToDaddr]),
+            Rule::new(
+                "pods of this node keep their source address",
+                [local, to(Element::CLUSTER_IPS), DnatToDaddr],
+            ),
             marked("flows to a ClusterIP from elsewhere"),
         ],
     }
@@ -235,7 +238,7 @@ fn kept_destinations() -> Vec<Rule> {
 }
 
 /// The purpose of the rules that do nothing else.
-pub(super) const KEEPS_DESTINATION: &str = "no hostPort of another table takes this";
+pub(super) const KEEPS_DESTINATION: &str = "no DNAT for hostPorts in other tables";
 
 pub(super) fn kept_destination(ours: Statement) -> Rule {
     Rule::new(KEEPS_DESTINATION, [ours, DnatToDaddr])
@@ -265,15 +268,15 @@ fn no_vip_as_source() -> Vec<Rule> {
 
 /// Checks every packet, not only a connection's first: a client that is no longer allowed is cut off.
 fn restricted(checked_in: &'static str) -> Vec<Rule> {
-    vec![Rule::new("only some clients may reach this", [to(Element::RESTRICTED), Jump(checked_in)])]
+    vec![Rule::new("restricted by source ranges", [to(Element::RESTRICTED), Jump(checked_in)])]
 }
 
 fn source_ranges() -> Vec<Rule> {
     let fields = &[Field::Daddr, Field::L4Proto, Field::ThDport, Field::Saddr];
     let allowed = Statement::InSet { fields, set: Element::ALLOWED_SOURCES };
     vec![
-        Rule::new("these may", [allowed, Return]),
-        Rule::new("others may not", [Count(PacketCounter::SourceRange), Drop]),
+        Rule::new("the client is in an allowed source range", [allowed, Return]),
+        Rule::new("the client is outside the source ranges", [Count(PacketCounter::SourceRange), Drop]),
     ]
 }
 
@@ -290,8 +293,8 @@ fn local_clients_only() -> Vec<Rule> {
 fn local_clients(policy: &Policy, family: Family) -> Vec<Rule> {
     let Some(local) = local_traffic(&policy.local_traffic, family) else { return Vec::new() };
     vec![
-        Rule::new("pods of this node may", [local, Return]),
-        Rule::new("others find nothing here", [Count(PacketCounter::NoLocalEndpoint), Drop]),
+        Rule::new("pods of this node are allowed", [local, Return]),
+        Rule::new("no endpoint on this node (policy Local)", [Count(PacketCounter::NoLocalEndpoint), Drop]),
     ]
 }
 
@@ -300,7 +303,7 @@ fn vip_ports() -> Vec<Rule> {
         Rule::new("a ClusterIP's port", [to(Element::CLUSTER_IPS), Return]),
         Rule::new("an external address's port", [to(Element::EXTERNAL), Return]),
         Rule::new("the same with the policy Local", [to(Element::EXTERNAL_LOCAL), Return]),
-        Rule::new("load balancers ask after health", [to_health_check(), Return]),
+        Rule::new("health checks of load balancers", [to_health_check(), Return]),
         Rule::new("a VIP can be pinged", [EchoRequest, Return]),
         Rule::new("no Service has this port", [Count(PacketCounter::NoService), Reject]),
     ]
@@ -348,7 +351,7 @@ fn served() -> [Accepted; 4] {
 }
 
 fn health_checks() -> Accepted {
-    ("load balancers ask after health", vec![to_health_check()])
+    ("health checks of load balancers", vec![to_health_check()])
 }
 
 /// The traffic that the host is to accept in forward. IPVS sends requests through output; only answers are forwarded.

@@ -79,7 +79,7 @@ fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
     let mut rules = vec![
         Rule::new("out of the tunnel to the pod", [from_tunnel(family), exit]),
         Rule::new(
-            "nothing else leaves the tunnel",
+            "drop everything else from the tunnel",
             [from_tunnel(family), Count(PacketCounter::Tunnel), Drop],
         ),
     ];
@@ -90,7 +90,7 @@ fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
                 [local.clone(), to(Element::DIRECT_RETURN), SetMark(policy.mark)],
             ));
         }
-        rules.push(Rule::new("pods ask the ClusterIP instead", [local, to_cluster_ip()]));
+        rules.push(Rule::new("pods are redirected to the ClusterIP", [local, to_cluster_ip()]));
     }
     rules
 }
@@ -101,7 +101,7 @@ fn for_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
     let rule = |about, then| Rule::new(about, own().into_iter().chain([then]).collect::<Vec<_>>());
     vec![
         rule("this node's own flows with direct return", SetMark(policy.mark)),
-        rule("they ask the ClusterIP instead", to_cluster_ip()),
+        rule("they are redirected to the ClusterIP", to_cluster_ip()),
     ]
 }
 
@@ -122,7 +122,7 @@ fn masqueraded() -> [Rule; 2] {
 /// nat sees it. Errors about unknown connections would circulate.
 fn known_to_conntrack(family: Family) -> Rule {
     Rule::new(
-        "what belongs to nothing leaves no tunnel",
+        "drop tunnel packets that belong to no connection",
         [from_tunnel(family), Connection(CtState::InvalidOrUntracked), Count(PacketCounter::Tunnel), Drop],
     )
 }
@@ -132,7 +132,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
     let here = || InSet { fields, set: Element::ENDPOINTS_HERE };
     let elsewhere = InSet { fields, set: Element::ENDPOINTS_ELSEWHERE };
     let mut rules = vec![Rule::new(
-        "no client sends to the end of the tunnel",
+        "clients must not address the tunnel's end",
         [Daddr(end(family).into()), Count(PacketCounter::Tunnel), Drop],
     )];
     for tunnelled in encapsulations(policy) {
@@ -154,7 +154,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
     rules.extend([
         // Pods are led elsewhere before input, where source ranges are looked at.
         Rule::new(
-            "only some clients may reach this",
+            "restricted by source ranges",
             [to(Element::DIRECT_RETURN), to(Element::RESTRICTED), Jump(SOURCE_RANGES)],
         ),
         // From a node that does not know so far that this is masqueraded.
@@ -165,8 +165,10 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
     ]);
     // A pod may also send with the address of another node.
     let local = local_traffic(&policy.local_traffic, family);
-    let from_pods = local.map(|local| ("pods send nothing into it", local));
-    for (about, from) in from_pods.into_iter().chain([("nor with another's address", FailsReversePath)]) {
+    let from_pods = local.map(|local| ("pods must not send to the tunnel", local));
+    for (about, from) in
+        from_pods.into_iter().chain([("drop packets to the tunnel with another's source", FailsReversePath)])
+    {
         rules.extend(encapsulations(policy).map(|tunnelled| {
             Rule::new(about, [tunnelled, from.clone(), elsewhere.clone(), Count(PacketCounter::Tunnel), Drop])
         }));
@@ -178,7 +180,10 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
 fn senders() -> Vec<Rule> {
     let node = InSet { fields: &[Field::Saddr], set: Element::TUNNEL_SENDERS };
     vec![
-        Rule::new("not by the way to its source", [FailsReversePath, Count(PacketCounter::Tunnel), Drop]),
+        Rule::new(
+            "the sender arrived on the wrong interface",
+            [FailsReversePath, Count(PacketCounter::Tunnel), Drop],
+        ),
         Rule::new("another node of the cluster", [node, Return]),
         Rule::new("no other sender", [Count(PacketCounter::Tunnel), Drop]),
     ]

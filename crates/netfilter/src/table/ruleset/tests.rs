@@ -124,20 +124,20 @@ fn the_ipv4_table() {
     	}
 
     	chain kept-destinations {
-    		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
-    		ip daddr . meta l4proto . th dport @external dnat to ip daddr comment "no hostPort of another table takes this #dc4ce5ce"
-    		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
+    		ip daddr @vips dnat to ip daddr comment "no DNAT for hostPorts in other tables #51c290b3"
+    		ip daddr . meta l4proto . th dport @external dnat to ip daddr comment "no DNAT for hostPorts in other tables #dc4ce5ce"
+    		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no DNAT for hostPorts in other tables #d86f32ce"
     	}
 
     	chain from-outside {
     		ip saddr @vips counter name "drop-vip-as-source" drop comment "no client has a VIP as its source #b63a28b9"
-    		ip daddr . meta l4proto . th dport . ip saddr @allowed-sources return comment "these may #193ea07d"
-    		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
+    		ip daddr . meta l4proto . th dport . ip saddr @allowed-sources return comment "the client is in an allowed source range #193ea07d"
+    		counter name "drop-source-range" drop comment "the client is outside the source ranges #7d3f8d49"
     	}
 
     	chain source-ranges {
-    		ip daddr . meta l4proto . th dport . ip saddr @allowed-sources return comment "these may #193ea07d"
-    		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
+    		ip daddr . meta l4proto . th dport . ip saddr @allowed-sources return comment "the client is in an allowed source range #193ea07d"
+    		counter name "drop-source-range" drop comment "the client is outside the source ranges #7d3f8d49"
     	}
 
     	chain new-flows {
@@ -149,34 +149,34 @@ fn the_ipv4_table() {
     		ip daddr . meta l4proto . th dport @cluster-ips return comment "a ClusterIP's port #55285065"
     		ip daddr . meta l4proto . th dport @external return comment "an external address's port #48355064"
     		ip daddr . meta l4proto . th dport @external-local return comment "the same with the policy Local #cea16a2b"
-    		meta l4proto . th dport @health-check-ports return comment "load balancers ask after health #c98e3aaa"
+    		meta l4proto . th dport @health-check-ports return comment "health checks of load balancers #c98e3aaa"
     		icmp type echo-request return comment "a VIP can be pinged #d32b9a42"
     		counter name "reject-no-service" reject comment "no Service has this port #1eaea1ff"
     	}
 
     	chain local-clients {
-    		ip saddr 10.244.0.0/16 return comment "pods of this node may #762503d5"
-    		counter name "drop-no-local-endpoint" drop comment "others find nothing here #dce0ee7a"
+    		ip saddr 10.244.0.0/16 return comment "pods of this node are allowed #762503d5"
+    		counter name "drop-no-local-endpoint" drop comment "no endpoint on this node (policy Local) #dce0ee7a"
     	}
 
     	chain nat-prerouting {
     		type nat hook prerouting priority -101; policy accept;
-    		ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #926abb8d"
+    		ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "pods of this node keep their source address #926abb8d"
     		ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
     		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
-    		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
-    		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
+    		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no DNAT for hostPorts in other tables #d86f32ce"
+    		ip daddr @vips dnat to ip daddr comment "no DNAT for hostPorts in other tables #51c290b3"
     	}
 
     	chain nat-output {
     		type nat hook output priority -101; policy accept;
     		ip saddr 127.0.0.0/8 goto kept-destinations comment "loopback is never masqueraded #6df9c3b5"
     		ip saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "this node's own flows to a ClusterIP #9d1c6622"
-    		ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #926abb8d"
+    		ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "pods of this node keep their source address #926abb8d"
     		ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
     		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
     		ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 dnat to ip daddr comment "this node's own flows to an external address with the policy Local #44fda6be"
-    		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
+    		ip daddr @vips dnat to ip daddr comment "no DNAT for hostPorts in other tables #51c290b3"
     	}
 
     	chain nat-postrouting {
@@ -187,13 +187,13 @@ fn the_ipv4_table() {
 
     	chain filter-input {
     		type filter hook input priority 0; policy accept;
-    		ip daddr . meta l4proto . th dport @restricted jump from-outside comment "only some clients may reach this #82fe846b"
+    		ip daddr . meta l4proto . th dport @restricted jump from-outside comment "restricted by source ranges #82fe846b"
     		ct state new jump new-flows comment "new flows #e2368f3c"
     	}
 
     	chain filter-output {
     		type filter hook output priority -102; policy accept;
-    		ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #3dccd170"
+    		ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "restricted by source ranges #3dccd170"
     	}
     }
     "##);
@@ -294,20 +294,20 @@ fn the_ipv6_table() {
     	}
 
     	chain kept-destinations {
-    		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
-    		ip6 daddr . meta l4proto . th dport @external dnat to ip6 daddr comment "no hostPort of another table takes this #7d6f5590"
-    		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
+    		ip6 daddr @vips dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #034100db"
+    		ip6 daddr . meta l4proto . th dport @external dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #7d6f5590"
+    		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #7d99c004"
     	}
 
     	chain from-outside {
     		ip6 saddr @vips counter name "drop-vip-as-source" drop comment "no client has a VIP as its source #ad4bcf69"
-    		ip6 daddr . meta l4proto . th dport . ip6 saddr @allowed-sources return comment "these may #08222e6c"
-    		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
+    		ip6 daddr . meta l4proto . th dport . ip6 saddr @allowed-sources return comment "the client is in an allowed source range #08222e6c"
+    		counter name "drop-source-range" drop comment "the client is outside the source ranges #7d3f8d49"
     	}
 
     	chain source-ranges {
-    		ip6 daddr . meta l4proto . th dport . ip6 saddr @allowed-sources return comment "these may #08222e6c"
-    		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
+    		ip6 daddr . meta l4proto . th dport . ip6 saddr @allowed-sources return comment "the client is in an allowed source range #08222e6c"
+    		counter name "drop-source-range" drop comment "the client is outside the source ranges #7d3f8d49"
     	}
 
     	chain new-flows {
@@ -319,34 +319,34 @@ fn the_ipv6_table() {
     		ip6 daddr . meta l4proto . th dport @cluster-ips return comment "a ClusterIP's port #8d7978d7"
     		ip6 daddr . meta l4proto . th dport @external return comment "an external address's port #9a6af1be"
     		ip6 daddr . meta l4proto . th dport @external-local return comment "the same with the policy Local #33d554c9"
-    		meta l4proto . th dport @health-check-ports return comment "load balancers ask after health #c98e3aaa"
+    		meta l4proto . th dport @health-check-ports return comment "health checks of load balancers #c98e3aaa"
     		icmpv6 type echo-request return comment "a VIP can be pinged #722c3d65"
     		counter name "reject-no-service" reject comment "no Service has this port #ed78e888"
     	}
 
     	chain local-clients {
-    		ip6 saddr fd00:10:244::/56 return comment "pods of this node may #a2192a48"
-    		counter name "drop-no-local-endpoint" drop comment "others find nothing here #dce0ee7a"
+    		ip6 saddr fd00:10:244::/56 return comment "pods of this node are allowed #a2192a48"
+    		counter name "drop-no-local-endpoint" drop comment "no endpoint on this node (policy Local) #dce0ee7a"
     	}
 
     	chain nat-prerouting {
     		type nat hook prerouting priority -101; policy accept;
-    		ip6 saddr fd00:10:244::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #29222579"
+    		ip6 saddr fd00:10:244::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "pods of this node keep their source address #29222579"
     		ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
     		ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
-    		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
-    		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
+    		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #7d99c004"
+    		ip6 daddr @vips dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #034100db"
     	}
 
     	chain nat-output {
     		type nat hook output priority -101; policy accept;
     		ip6 saddr ::1 goto kept-destinations comment "loopback is never masqueraded #4baa1fcb"
     		ip6 saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "this node's own flows to a ClusterIP #84557bec"
-    		ip6 saddr fd00:10:244::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #29222579"
+    		ip6 saddr fd00:10:244::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "pods of this node keep their source address #29222579"
     		ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
     		ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
     		ip6 daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "this node's own flows to an external address with the policy Local #10e88568"
-    		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
+    		ip6 daddr @vips dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #034100db"
     	}
 
     	chain nat-postrouting {
@@ -357,13 +357,13 @@ fn the_ipv6_table() {
 
     	chain filter-input {
     		type filter hook input priority 0; policy accept;
-    		ip6 daddr . meta l4proto . th dport @restricted jump from-outside comment "only some clients may reach this #423c3965"
+    		ip6 daddr . meta l4proto . th dport @restricted jump from-outside comment "restricted by source ranges #423c3965"
     		ct state new jump new-flows comment "new flows #e2368f3c"
     	}
 
     	chain filter-output {
     		type filter hook output priority -102; policy accept;
-    		ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #a11c468a"
+    		ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "restricted by source ranges #a11c468a"
     	}
     }
     "##);
@@ -393,16 +393,16 @@ fn without_a_range_in_a_family_no_flow_to_a_cluster_ip_is_marked_but_the_nodes_o
     assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
     type nat hook prerouting priority -101; policy accept;
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
-    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
-    ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
+    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no DNAT for hostPorts in other tables #d86f32ce"
+    ip daddr @vips dnat to ip daddr comment "no DNAT for hostPorts in other tables #51c290b3"
     "##);
     assert_snapshot!(prerouting_of(&policy, Family::V6), @r##"
     type nat hook prerouting priority -101; policy accept;
-    ip6 saddr fd00::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #63899bff"
+    ip6 saddr fd00::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "pods of this node keep their source address #63899bff"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
     ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
-    ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
-    ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
+    ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #7d99c004"
+    ip6 daddr @vips dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #034100db"
     "##);
 }
 
@@ -412,13 +412,13 @@ fn others_are_kept_away_without_a_local_endpoint_only_where_local_pods_are_known
     let [v4, v6] = Family::BOTH.map(|family| rules_of(&Ruleset::new(&known, family), "local-clients"));
     assert_eq!(v4, "");
     assert_snapshot!(v6, @r##"
-    ip6 saddr fd00::/56 return comment "pods of this node may #94210e12"
-    counter name "drop-no-local-endpoint" drop comment "others find nothing here #dce0ee7a"
+    ip6 saddr fd00::/56 return comment "pods of this node are allowed #94210e12"
+    counter name "drop-no-local-endpoint" drop comment "no endpoint on this node (policy Local) #dce0ee7a"
     "##);
     let bridge = policy(LocalTraffic::Bridge("cbr0".into()));
     assert_snapshot!(rules_of(&Ruleset::new(&bridge, Family::V4), "local-clients"), @r##"
-    iifname "cbr0" return comment "pods of this node may #8c4ac508"
-    counter name "drop-no-local-endpoint" drop comment "others find nothing here #dce0ee7a"
+    iifname "cbr0" return comment "pods of this node are allowed #8c4ac508"
+    counter name "drop-no-local-endpoint" drop comment "no endpoint on this node (policy Local) #dce0ee7a"
     "##);
 }
 
@@ -429,15 +429,15 @@ fn masquerade_all_asks_for_no_source() {
     type nat hook prerouting priority -101; policy accept;
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "masquerade all flows to a ClusterIP #9facb527"
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
-    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
-    ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
+    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no DNAT for hostPorts in other tables #d86f32ce"
+    ip daddr @vips dnat to ip daddr comment "no DNAT for hostPorts in other tables #51c290b3"
     "##);
     assert_snapshot!(prerouting_of(&policy, Family::V6), @r##"
     type nat hook prerouting priority -101; policy accept;
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "masquerade all flows to a ClusterIP #bbca4815"
     ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
-    ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
-    ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
+    ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #7d99c004"
+    ip6 daddr @vips dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #034100db"
     "##);
 }
 
@@ -446,19 +446,19 @@ fn pods_behind_a_bridge() {
     let policy = policy(LocalTraffic::Bridge("cbr0".into()));
     assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
     type nat hook prerouting priority -101; policy accept;
-    iifname "cbr0" ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #eafaa8a4"
+    iifname "cbr0" ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "pods of this node keep their source address #eafaa8a4"
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
-    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
-    ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
+    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no DNAT for hostPorts in other tables #d86f32ce"
+    ip daddr @vips dnat to ip daddr comment "no DNAT for hostPorts in other tables #51c290b3"
     "##);
     assert_snapshot!(prerouting_of(&policy, Family::V6), @r##"
     type nat hook prerouting priority -101; policy accept;
-    iifname "cbr0" ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #c681bbfe"
+    iifname "cbr0" ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "pods of this node keep their source address #c681bbfe"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
     ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
-    ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
-    ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
+    ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #7d99c004"
+    ip6 daddr @vips dnat to ip6 daddr comment "no DNAT for hostPorts in other tables #034100db"
     "##);
 }
 
@@ -467,11 +467,11 @@ fn pods_behind_interfaces_with_a_common_prefix() {
     let policy = policy(LocalTraffic::InterfacePrefix("veth".into()));
     assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
     type nat hook prerouting priority -101; policy accept;
-    iifname "veth*" ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #3bffe006"
+    iifname "veth*" ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "pods of this node keep their source address #3bffe006"
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
-    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
-    ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
+    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no DNAT for hostPorts in other tables #d86f32ce"
+    ip daddr @vips dnat to ip daddr comment "no DNAT for hostPorts in other tables #51c290b3"
     "##);
 }
 
@@ -486,12 +486,12 @@ fn as_kube_proxy_does_only_health_checks_are_marked_for_the_hosts_firewall() {
 
     	chain accept-input {
     		type filter hook input priority -149; policy accept;
-    		meta l4proto . th dport @health-check-ports meta mark set meta mark | 0x00001000 comment "load balancers ask after health #c79d6859"
+    		meta l4proto . th dport @health-check-ports meta mark set meta mark | 0x00001000 comment "health checks of load balancers #c79d6859"
     	}
 
     	chain accepted-input {
     		type filter hook input priority 90; policy accept;
-    		meta mark & 0x00001000 == 0x00001000 meta l4proto . th dport @health-check-ports meta mark set meta mark & 0xffffefff comment "load balancers ask after health #d474b134"
+    		meta mark & 0x00001000 == 0x00001000 meta l4proto . th dport @health-check-ports meta mark set meta mark & 0xffffefff comment "health checks of load balancers #d474b134"
     	}
     }
     "##);
@@ -510,7 +510,7 @@ fn for_the_hosts_firewall_packets_are_marked_and_cleared_in_the_same_hook() {
     		ip daddr @vips meta mark set meta mark | 0x00001000 comment "to a VIP #a1745406"
     		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00001000 comment "to a NodePort #428acfe7"
     		ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00001000 comment "to a NodePort with the policy Local #5c659ce7"
-    		meta l4proto . th dport @health-check-ports meta mark set meta mark | 0x00001000 comment "load balancers ask after health #c79d6859"
+    		meta l4proto . th dport @health-check-ports meta mark set meta mark | 0x00001000 comment "health checks of load balancers #c79d6859"
     	}
 
     	chain accepted-input {
@@ -518,7 +518,7 @@ fn for_the_hosts_firewall_packets_are_marked_and_cleared_in_the_same_hook() {
     		meta mark & 0x00001000 == 0x00001000 ip daddr @vips meta mark set meta mark & 0xffffefff comment "to a VIP #e623ae73"
     		meta mark & 0x00001000 == 0x00001000 ip daddr . meta l4proto . th dport @external meta mark set meta mark & 0xffffefff comment "to a NodePort #6e2a0dfe"
     		meta mark & 0x00001000 == 0x00001000 ip daddr . meta l4proto . th dport @external-local meta mark set meta mark & 0xffffefff comment "to a NodePort with the policy Local #ef3665de"
-    		meta mark & 0x00001000 == 0x00001000 meta l4proto . th dport @health-check-ports meta mark set meta mark & 0xffffefff comment "load balancers ask after health #d474b134"
+    		meta mark & 0x00001000 == 0x00001000 meta l4proto . th dport @health-check-ports meta mark set meta mark & 0xffffefff comment "health checks of load balancers #d474b134"
     	}
 
     	chain accept-forward {

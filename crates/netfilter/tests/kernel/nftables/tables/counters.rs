@@ -37,7 +37,10 @@ fn a_table_of_a_version_that_did_not_count_is_made_to_count_and_keeps_its_sets()
     with_installed(|netfilter| {
         nft(&without_counters(&run("nft list table ip kube-ipvs")));
         let listed = run("nft list table ip kube-ipvs");
-        assert!(listed.contains("others may not") && !listed.contains("counter"), "{listed}");
+        assert!(
+            listed.contains("the client is outside the source ranges") && !listed.contains("counter"),
+            "{listed}"
+        );
         let kept = sets();
         let observed = netfilter.observe().unwrap();
         assert_eq!(observed.installed, BTreeSet::from([Family::V6]));

@@ -107,7 +107,7 @@ fn prepared_table_leaves_destinations_to_others_and_an_installed_one_does_not() 
     const PREPARE: [Operation; 2] =
         [Operation::PrepareTable(Family::V4), Operation::PrepareTable(Family::V6)];
     in_fresh_namespace(|| {
-        let kept = || run("nft list ruleset").matches("no hostPort of another table takes this").count();
+        let kept = || run("nft list ruleset").matches("no DNAT for hostPorts in other tables").count();
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
         netfilter.apply(&[&PREPARE[..], &add(&some_elements())].concat()).unwrap();
         let prepared = Observed {
