@@ -1,4 +1,4 @@
-//! The writer thread: the only one that changes the kernel.
+//! The writer thread: the only one that changes IPVS, our tables and kube-ipvs0.
 
 use std::{
     io, iter, mem,
@@ -301,11 +301,11 @@ impl Writer {
         }
         match (had_fault, self.reconciler.state.has_fault()) {
             (false, true) => warn!(
-                "most endpoints that clients of this node ask do not answer: the fault is probably this node's, and no \
+                "most endpoints that this node's clients use do not answer: the fault is probably this node's, and no \
                  endpoint is ejected"
             ),
             (true, false) => {
-                info!("no fault of this node has shown for 30 s: failing endpoints are ejected again");
+                info!("this node has shown no fault for 30 s: ejection resumes");
             }
             _ => {}
         }

@@ -11,7 +11,7 @@
 //!                                                             └──────────────────────────────► Explanation
 //! ```
 //!
-//! The folders follow this way, and each imports only from those before it:
+//! The folders follow this way. Each imports only from those before it, and from `direct_return`:
 //!
 //! - `input`: objects and facts about the node, and what this node keeps of them.
 //! - `compute`: what one Service asks of the kernel. `Decisions` holds every decision, `frontend` where a port is
