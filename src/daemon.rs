@@ -139,7 +139,7 @@ async fn take_turn(
     // answered until the last sync has ended.
     let Some(writer) = writer.get() else { return end };
     let stopped = writer.stop().await;
-    info!("kube-ipvs ends; the kernel keeps what was programmed");
+    info!("kube-ipvs is exiting; the kernel keeps what was programmed");
     end.and(stopped)
 }
 

@@ -331,8 +331,8 @@ fn removed(report: &SyncReport) -> Option<String> {
     let removed = &report.removed_foreign;
     (removed.count > 0).then(|| {
         format!(
-            "virtual servers that no Service made were removed, {} in all: {removed}. ipvs.excludeCIDRs keeps those \
-             of a range, --foreign-virtual-servers=keep all of others",
+            "virtual servers that belong to no Service were removed, {} in all: {removed}. To keep those of a range, add \
+             it to ipvs.excludeCIDRs; to keep all, set --foreign-virtual-servers=keep",
             removed.count
         )
     })

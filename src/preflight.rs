@@ -161,12 +161,12 @@ impl<'a> Preflight<'a> {
         self.findings.push(Finding::note(
             "virtual servers",
             format!(
-                "{virtual_servers} in IPVS; which of them no Service made is not known without the daemon's flags"
+                "{virtual_servers} in IPVS; which of them belong to no Service is not known without the daemon's flags"
             ),
         ));
         self.findings.push(Finding::note(
             "the rest",
-            "what would be removed and written, kernel parameters, ports and Services need the daemon's flags: \
+            "not checked without the daemon's flags: planned changes, kernel parameters, ports and Services; try: \
              kube-ipvs preflight -- FLAGS",
         ));
     }

@@ -145,7 +145,7 @@ pub(super) fn flowtables_while_running(_: &mut WhileRunning) -> Vec<Finding> {
 fn offloading(found: &[Flowtable]) -> Option<Finding> {
     let what = format!(
         "another program offloads flows, by a rule with `flow add`: {}. Flows of Services must not be among them: they \
-         would pass IPVS by, with wrong addresses",
+         would bypass IPVS, with addresses that are not translated",
         first_few(found.iter().map(ToString::to_string), NAMED_FLOWTABLES)
     );
     let remedy = "exempt addresses of Services and pods from the rule (`nft list ruleset` shows it), or switch the \

@@ -64,7 +64,7 @@ fn planned(
                 address,
                 "this virtual server belongs to no Service (foreign): the first sync removes it",
             )
-            .remedy("ipvs.excludeCIDRs keeps those of a range, --foreign-virtual-servers=keep all of others")
+            .remedy("to keep those of a range, add it to ipvs.excludeCIDRs; to keep all, set --foreign-virtual-servers=keep")
         })
         .collect();
     if kept.count > 0 {

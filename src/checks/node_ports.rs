@@ -51,8 +51,8 @@ fn exposed(node_ports: &BTreeSet<u16>, local: &str, reserved: &str) -> Option<Fi
         (in_ranges(&exposed), ", or better all of the API server's --service-node-port-range")
     };
     let what = format!(
-        "the node may open connections of its own from port{} {}, which are NodePorts of Services, \
-         and the answers would go to pods: {LOCAL_PORTS} is {first} to {last}",
+        "the kernel may use NodePort{} {} for connections of the node itself, and the answers would go to pods: \
+         {LOCAL_PORTS} is {first} to {last}",
         if exposed.len() == 1 { "" } else { "s" },
         first_few(exposed.iter().map(ToString::to_string), MOST_LISTED),
     );
@@ -141,8 +141,8 @@ mod tests {
         let (what, remedy) = found(&[30_080, 31_000], "30500\t60999\n", "\n").unwrap();
         assert_eq!(
             what,
-            "the node may open connections of its own from port 31000, which are NodePorts of Services, \
-             and the answers would go to pods: net.ipv4.ip_local_port_range is 30500 to 60999"
+            "the kernel may use NodePort 31000 for connections of the node itself, and the answers would go to pods: \
+             net.ipv4.ip_local_port_range is 30500 to 60999"
         );
         assert_eq!(remedy, "sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767");
     }
@@ -170,7 +170,7 @@ mod tests {
     fn of_many_node_ports_the_first_are_listed_and_the_rest_counted() {
         let ports: Vec<_> = (30_000..30_100).collect();
         let (what, _) = found(&ports, "1024 65535", "").unwrap();
-        assert!(what.contains("from ports 30000, 30001, 30002, 30003, 30004 and 95 more, which"), "{what}");
+        assert!(what.contains("NodePorts 30000, 30001, 30002, 30003, 30004 and 95 more for"), "{what}");
     }
 
     #[test]

@@ -233,7 +233,7 @@ mod tests {
         .collect();
         let plan = Plan { foreign: BTreeSet::from([others]), ..plan };
         let troubles =
-            ["API server: nodes not watched for 3 s: forbidden; what is programmed stays".to_owned()];
+            ["API server: nodes not watched for 3 s: forbidden; the programmed state is kept".to_owned()];
         assert_documented("diff", &DiffJson::new(&plan, &troubles));
     }
 }

@@ -141,7 +141,7 @@ fn text(service: &ObjectName, page: &JournalPage, now: SystemTime) -> String {
     let since = format!("{} ({} ago)", time(page.began), age(page.began));
     let mut text = match (page.entries.is_empty(), page.incomplete) {
         (true, false) => format!("{service}: no change since the daemon started at {since}\n"),
-        (true, true) => format!("{service}: no change is recorded; those of earlier times are not kept\n"),
+        (true, true) => format!("{service}: no changes are recorded; older ones have been discarded\n"),
         (false, true) => format!("{service}: its last changes; earlier ones are not kept\n"),
         (false, false) => format!("{service}: all changes since the daemon started at {since}\n"),
     };
@@ -213,7 +213,7 @@ mod tests {
             printed(&page(Vec::new(), false))
                 .starts_with("default/web: no change since the daemon started at ")
         );
-        assert!(printed(&page(Vec::new(), true)).ends_with("those of earlier times are not kept\n"));
+        assert!(printed(&page(Vec::new(), true)).ends_with("older ones have been discarded\n"));
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Trace {
             bail!("no address to follow is of the family of --from");
         }
         if self.probe && !frontends.iter().any(probe::is_tried) {
-            bail!("--probe sends only TCP, and questions to name servers");
+            bail!("--probe supports only TCP and DNS");
         }
         Ok(Followed { frontends, client })
     }

@@ -112,7 +112,7 @@ pub struct Flags {
           action = ArgAction::Set, default_value = "false", default_missing_value = "true", hide_default_value = true)]
     pub init_only: bool,
 
-    /// File into which the resulting configuration is written; the program exits then *
+    /// File to which the resulting configuration is written; then the program exits *
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub write_config_to: String,
 

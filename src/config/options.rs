@@ -14,7 +14,7 @@ use super::{
     values::{FeatureGates, FlushFrequency, GoDuration, ListenAddress, Quantity, TcpTimeout},
 };
 
-const BURST: &str = "there are three watches and a few Events";
+const BURST: &str = "few requests are sent, so no limit is needed";
 const ENCODING: &str = "the API server answers in protobuf, or else in JSON";
 const LOG: &str = "the log is written to standard error at once";
 const OTHER_MODE: &str = "it is for another mode";
@@ -37,7 +37,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         .flag("ipvs-scheduler", "NAME", "Scheduler of every virtual server"),
     Opt::new("ipvs.syncPeriod", at!(ipvs.sync_period = seconds(30)))
         .flag("ipvs-sync-period", "DURATION",
-            "Time after which everything is compared with the kernel and repaired again"),
+            "Interval at which everything is compared with the kernel and repaired"),
     Opt::new("ipvs.minSyncPeriod", at!(ipvs.min_sync_period))
         .flag("ipvs-min-sync-period", "DURATION",
             "Minimum time from the end of one sync to the next; repairs do not wait, and periodic syncs that write nothing do not count"),
@@ -115,9 +115,9 @@ pub(super) static OPTIONS: &[Opt] = &[
     // Health, metrics, log. The default addresses are those of `fill_listen_addresses`.
     Opt::new("healthzBindAddress", at!(healthz_bind_address))
         .flag("healthz-bind-address", "IP:PORT",
-            "Address of /healthz, /livez and /readyz; an empty flag: not served"),
+            "Address of /healthz, /livez and /readyz; not served if the flag is empty"),
     Opt::new("metricsBindAddress", at!(metrics_bind_address))
-        .flag("metrics-bind-address", "IP:PORT", "Address of /metrics; an empty flag: not served"),
+        .flag("metrics-bind-address", "IP:PORT", "Address of /metrics; not served if the flag is empty"),
     Opt::new("bindAddressHardFail", at!(bind_address_hard_fail))
         .flag("bind-address-hard-fail", "BOOL",
             "Exit if one of these addresses cannot be bound, instead of trying again"),
@@ -150,7 +150,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     Opt::new(
         "configSyncPeriod",
         at!(config_sync_period = seconds(15 * 60); |period| checks::period(*period).map(drop)),
-    ).hidden_flag("config-sync-period").ignored("there is no cache that could be wrong"),
+    ).hidden_flag("config-sync-period").ignored("there is no cache to resynchronise"),
     Opt::new("enableProfiling", at!(enable_profiling))
         .hidden_flag("profiling").ignored("profiling concerns Go's runtime"),
     Opt::new("iptables.localhostNodePorts", at!(iptables.localhost_node_ports = Some(true)))
@@ -172,7 +172,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     Opt::new("logging.options.text.splitStream", at!(logging.options.text.split_stream))
         .hidden_flag("log-text-split-stream").overrides_file().ignored(LOG),
     Opt::new("logging.vmodule", at!(logging.vmodule; |modules| checks::vmodule(modules)))
-        .hidden_flag("vmodule").overrides_file().ignored("the source files differ"),
+        .hidden_flag("vmodule").overrides_file().ignored("kube-proxy's source file names do not apply"),
     Opt::new("nftables.masqueradeAll", at!(nftables.masquerade_all)).ignored(OTHER_MODE),
     Opt::new(
         "nftables.masqueradeBit",

@@ -492,7 +492,10 @@ async fn what_one_sync_removed_is_one_event_with_the_first_and_the_count() {
     let [event] = &server.events()[..] else { panic!("not one Event") };
     let note = event["note"].as_str().unwrap();
     assert!(note.contains("7 in all: TCP 192.0.2.7:6440, TCP 192.0.2.7:6441, "), "{note}");
-    assert!(note.contains(":6444 and 2 more. ipvs.excludeCIDRs "), "{note}");
+    assert!(
+        note.contains(":6444 and 2 more. To keep those of a range, add it to ipvs.excludeCIDRs"),
+        "{note}"
+    );
     assert_eq!(
         (&event["reason"], &event["type"]),
         (&"ForeignVirtualServersRemoved".into(), &"Warning".into())

@@ -158,7 +158,7 @@ impl<I: Ipvs> Reader<I> {
             if let Err(error) = &read {
                 let unknown = one_line(error);
                 if !self.failed {
-                    warn!("whether endpoints answer is not known: {unknown}");
+                    warn!("cannot tell whether endpoints answer: {unknown}");
                 }
                 open(&known).summary = AnswersSummary { unknown: Some(unknown), ..AnswersSummary::default() };
                 self.total = None;

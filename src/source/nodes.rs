@@ -210,7 +210,7 @@ impl KnownNode {
 /// The text for a missing Node of this name.
 pub(crate) fn no_node(name: &str) -> String {
     format!(
-        "there is no Node {name}: is --hostname-override right? Without the Node, load balancers leave this node, and \
+        "there is no Node {name}: check --hostname-override. Without the Node, load balancers avoid this node, and \
          NodePorts and zones may be wrong"
     )
 }
@@ -240,10 +240,7 @@ mod tests {
         assert_eq!(known(&[]).trouble(), None, "nothing is known yet");
         let other_change = Change::Services(Event::Replace(Vec::new()));
         let trouble = known(&[Change::Node(None), other_change]).trouble().unwrap();
-        assert!(
-            trouble.starts_with("there is no Node othername: is --hostname-override right?"),
-            "{trouble}"
-        );
+        assert!(trouble.starts_with("there is no Node othername: check --hostname-override."), "{trouble}");
         assert_eq!(known(&[Change::Node(None), node()]).trouble(), None);
         assert!(known(&[node(), Change::Node(None)]).trouble().is_some());
     }

@@ -73,7 +73,7 @@ fn a_daemon_that_a_signal_ends_leaves_the_data_path_as_it_is() {
     terminate(cluster.daemon(), node);
     eventually("the daemon has ended", || {
         let log = cluster.daemon().log();
-        anyhow::ensure!(log.contains("kube-ipvs ends; the kernel keeps what was programmed"), "{log}");
+        anyhow::ensure!(log.contains("kube-ipvs is exiting; the kernel keeps what was programmed"), "{log}");
         Ok(())
     })
     .unwrap();

@@ -228,12 +228,12 @@ impl Directory {
     fn refresh(&mut self) {
         let errors = self.read().into_iter();
         let errors: Vec<_> =
-            errors.map(|error| format!("{}; its last good objects stay", one_line(&error))).collect();
+            errors.map(|error| format!("{}; its last valid objects are kept", one_line(&error))).collect();
         errors.iter().filter(|error| !self.errors.contains(error)).for_each(|error| warn!("{error}"));
         self.errors
             .iter()
             .filter(|error| !errors.contains(error))
-            .for_each(|error| info!("no longer so: {error}"));
+            .for_each(|error| info!("resolved: {error}"));
         self.errors = errors;
     }
 

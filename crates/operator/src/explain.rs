@@ -75,8 +75,8 @@ impl fmt::Display for Answer {
         if let Some(seconds) = session_affinity.filter(|seconds| *seconds < LEAST_AFFINITY) {
             writeln!(
                 f,
-                "session affinity of {seconds} s: IPVS keeps a client of TCP at its endpoint for {LEAST_AFFINITY} s at \
-                 least after its last connection"
+                "session affinity of {seconds} s: IPVS keeps a TCP client at its endpoint for at least \
+                 {LEAST_AFFINITY} s after its last connection"
             )?;
         }
         for part in parts {

@@ -122,7 +122,7 @@ fn an_affinity_that_ipvs_does_not_keep_so_short_is_explained_and_no_other() {
         assert_eq!(explanation.session_affinity, affinity);
         Answer { explanation, kernel: None }.to_string()
     };
-    let said = "session affinity of 119 s: IPVS keeps a client of TCP at its endpoint for 120 s at least after \
+    let said = "session affinity of 119 s: IPVS keeps a TCP client at its endpoint for at least 120 s after \
                 its last connection\n";
     assert!(text(Some(119)).contains(said), "{}", text(Some(119)));
     for other in [Some(120), Some(10_800), None] {

@@ -198,7 +198,7 @@ impl<'a> Reporter<'a> {
             Outcome::Lost { what, behind } => {
                 let packet = packet_name(flow, *what);
                 let input = behind.input.map(interface);
-                format!("{packet} was lost behind {}: {}", behind.hook, evidence.of_routing(input.as_deref()))
+                format!("{packet} was lost after {}: {}", behind.hook, evidence.of_routing(input.as_deref()))
             }
             Outcome::Forwarded { to } => {
                 let output = to.output.map_or_else(|| "another interface".to_owned(), interface);

@@ -416,7 +416,7 @@ fn explain_is_answered_by_the_daemon_and_without_one_from_the_api_server() {
     assert_eq!(from_the_server("node"), about_the_service);
     let elsewhere = from_the_server("nowhere");
     assert!(
-        elsewhere.contains("problem: there is no Node nowhere: is --hostname-override right?"),
+        elsewhere.contains("problem: there is no Node nowhere: check --hostname-override."),
         "{elsewhere}"
     );
     cluster.server.delete::<Service>(cluster.namespace, "web").unwrap();

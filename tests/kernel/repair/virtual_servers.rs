@@ -267,7 +267,10 @@ fn virtual_servers_of_others_are_named_before_they_go_or_kept_if_that_is_wanted(
     .unwrap();
     assert_eq!((count(&cluster, "kept_foreign"), count(&cluster, "removed_foreign")), (0, 1));
     let log = cluster.daemon().log();
-    assert!(log.contains("a virtual server that no Service made is removed: TCP 192.0.2.7:6443"), "{log}");
+    assert!(
+        log.contains("removing a virtual server that belongs to no Service: TCP 192.0.2.7:6443"),
+        "{log}"
+    );
     assert!(log.contains("--foreign-virtual-servers=keep"), "{log}");
 }
 

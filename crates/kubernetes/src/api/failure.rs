@@ -183,7 +183,7 @@ impl Retry {
             None => {
                 warn!(
                     object = resource,
-                    "cannot watch {resource}: {words}; trying again, what is programmed stays"
+                    "cannot watch {resource}: {words}; trying again, the programmed state is kept"
                 );
                 self.failing = Some((Instant::now(), words));
             }

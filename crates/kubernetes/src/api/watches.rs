@@ -83,7 +83,7 @@ impl Watches {
             let cause = watch.last_failure.filter(|_| watch.state == WatchState::Failing)?.cause;
             let (resource, seconds) = (watch.resource, watch.age.as_secs_f64());
             Some(format!(
-                "API server: {resource} not watched for {seconds:.0} s: {cause}; what is programmed stays"
+                "API server: {resource} not watched for {seconds:.0} s: {cause}; the programmed state is kept"
             ))
         };
         self.all().into_iter().filter_map(failing).collect()
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(services(&watches), (WatchState::Failing, Some("refused".to_owned())));
         assert_eq!(
             watches.troubles(),
-            ["API server: services not watched for 0 s: refused; what is programmed stays"]
+            ["API server: services not watched for 0 s: refused; the programmed state is kept"]
         );
 
         watches.watching("services");

@@ -309,7 +309,7 @@ fn a_file_that_becomes_malformed_keeps_its_last_good_objects() {
     watched.nothing_more();
     let [problem] = &watched.problems.all()[..] else { panic!("{:?}", watched.problems) };
     assert!(problem.contains("/web.yaml:1:"), "{problem}");
-    assert!(problem.ends_with("; its last good objects stay"), "{problem}");
+    assert!(problem.ends_with("; its last valid objects are kept"), "{problem}");
     fs::write(watched.path("web.yaml"), WEB.replace("80", "83")).unwrap();
     let Change::Services(Event::Apply(service)) = watched.next() else { panic!("not a Service") };
     assert_eq!(service.ports[0].port, 83);
@@ -328,7 +328,7 @@ fn a_directory_that_cannot_be_read_is_a_problem_until_it_can() {
             &path,
             &away,
             vec![format!(
-                "cannot read the directory {}: No such file or directory (os error 2); its last good objects stay",
+                "cannot read the directory {}: No such file or directory (os error 2); its last valid objects are kept",
                 path.display()
             )],
         ),
@@ -344,7 +344,7 @@ fn a_directory_that_cannot_be_read_is_a_problem_until_it_can() {
     let lines = log.lines().unwrap();
     let [warning, end] = &lines[..] else { panic!("{lines:#?}") };
     assert!(warning.starts_with("WARN cannot read the directory"), "{warning}");
-    assert!(end.starts_with("INFO no longer so: cannot read the directory"), "{end}");
+    assert!(end.starts_with("INFO resolved: cannot read the directory"), "{end}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl SyncLog {
     pub(crate) fn log_node_ports(&mut self, nowhere: bool) {
         match (self.no_node_ports, nowhere) {
             (false, true) => warn!("{NO_NODE_PORTS}"),
-            (true, false) => info!("NodePorts are served again, or no longer wanted"),
+            (true, false) => info!("NodePorts are served again, or no Service has one"),
             _ => {}
         }
         self.no_node_ports = nowhere;

@@ -225,26 +225,26 @@ fn elements_of(element: &Element, observed: &Observed) -> Vec<Part> {
 
 /// The parts that must be right before an operation, each with the cause to name while it is not.
 fn needs(operation: &Operation) -> Vec<(Part, &'static str)> {
-    const WRONG_ELEMENT: &str = "put off: one of its elements in our tables is wrong";
+    const WRONG_ELEMENT: &str = "deferred: one of its elements in our tables is wrong";
     match operation {
         Operation::Netfilter(change) => {
-            let mut needs = vec![(Part::Table(change.family()), "put off: its table is missing")];
+            let mut needs = vec![(Part::Table(change.family()), "deferred: its table is missing")];
             match change {
                 InstallTable(family) => needs.push((
                     Part::Additions(*family),
-                    "put off: what serves the traffic that it takes from other programs' rules is missing",
+                    "deferred: the virtual servers or elements for the traffic that it takes over are not complete",
                 )),
                 AddElement(element) if element.is_of_direct_return() => {
                     let set = Part::DirectReturn(element.family());
-                    needs.push((set, "put off: its table has no direct return"));
+                    needs.push((set, "deferred: its table has no direct return"));
                 }
                 DeleteElement(Element::Vip(vip)) => {
-                    needs.push((Part::OldVip(*vip), "put off: it is still bound"));
+                    needs.push((Part::OldVip(*vip), "deferred: it is still bound"));
                 }
                 DeleteElement(element) => needs.extend(element.virtual_server().into_iter().flat_map(|of| {
                     [
-                        (Part::OldServer(*of), "put off: its virtual server is still there"),
-                        (Part::Elements(*of), "put off: another element of its virtual server is wrong"),
+                        (Part::OldServer(*of), "deferred: its virtual server is still there"),
+                        (Part::Elements(*of), "deferred: another element of its virtual server is wrong"),
                     ]
                 })),
                 _ => {}
@@ -256,10 +256,10 @@ fn needs(operation: &Operation) -> Vec<(Part, &'static str)> {
                 vec![(Part::Elements(at), WRONG_ELEMENT), (Part::Table(at.ip.into()), WRONG_ELEMENT)]
             }
             (Command::AddRealServer(_, server) | Command::EditRealServer(_, server), Some(of)) => {
-                let missing = (Part::NewServer(of), "put off: its virtual server is missing");
+                let missing = (Part::NewServer(of), "deferred: its virtual server is missing");
                 // It may be on another node, and would answer its clients past this one; and it may be meant
                 // for other clients.
-                let cause = "put off: an element of its virtual server in our tables is wrong";
+                let cause = "deferred: an element of its virtual server in our tables is wrong";
                 let takes_connections = server.weight != 0;
                 [missing]
                     .into_iter()
@@ -269,7 +269,7 @@ fn needs(operation: &Operation) -> Vec<(Part, &'static str)> {
             _ => Vec::new(),
         },
         Operation::DummyInterface(Bind(vip)) => vec![
-            (Part::NewServersOf(*vip), "put off: all its virtual servers are missing"),
+            (Part::NewServersOf(*vip), "deferred: all its virtual servers are missing"),
             (Part::ElementsOfVip(*vip), WRONG_ELEMENT),
         ],
         Operation::DummyInterface(_) => Vec::new(),

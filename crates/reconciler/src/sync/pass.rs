@@ -145,13 +145,13 @@ const NAMED: usize = 20;
 pub(super) fn warn_of_foreign(plan: &Plan) {
     for address in plan.foreign.iter().take(NAMED) {
         warn!(
-            remedy = "ipvs.excludeCIDRs keeps those of a range, --foreign-virtual-servers=keep all of others",
-            "a virtual server that no Service made is removed: {address}"
+            remedy = "to keep those of a range, add it to ipvs.excludeCIDRs; to keep all, set --foreign-virtual-servers=keep",
+            "removing a virtual server that belongs to no Service: {address}"
         );
     }
     match plan.foreign.len().saturating_sub(NAMED) {
         0 => {}
-        more => warn!("{more} more virtual servers that no Service made are removed"),
+        more => warn!("removing {more} more virtual servers that belong to no Service"),
     }
 }
 

@@ -21,7 +21,7 @@ fn new_table_takes_no_flows_while_something_is_refused_but_not_for_ever() {
     running.tell(Change::Slices(Event::Replace(vec![slice("web", Tcp, &["10.244.0.1"])])));
     let syncs = [(); 3].map(|()| running.handle.resync().unwrap());
     let waits = |report: &SyncReport| {
-        report.failures.iter().any(|failure| failure.starts_with("install table IPv4: put off"))
+        report.failures.iter().any(|failure| failure.starts_with("install table IPv4: deferred"))
     };
     let [.., last] = &syncs;
     assert!(!waits(last), "{syncs:#?}");

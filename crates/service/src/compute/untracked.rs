@@ -117,5 +117,5 @@ fn obstacle(
     // The network plugin may masquerade what pods send to others than pods, and what a node answers itself begins in
     // output.
     let other = addresses().find(|ip| !pods.contains(ip) || node.is_node_address(ip))?;
-    Some(format!("its endpoint {other} is not a pod with an address of its own in {pods} (clusterCIDR)"))
+    Some(format!("its endpoint {other} is not the address of a pod in {pods} (clusterCIDR)"))
 }

@@ -138,7 +138,7 @@ fn flows_are_tracked_in_a_family_without_a_range_of_pods() {
 fn an_endpoint_that_is_not_a_pod_with_an_address_of_its_own_needs_conntrack() {
     let why = |endpoint: &str| {
         format!(
-            "tracked by conntrack (IPv4): its endpoint {endpoint} is not a pod with an address of its own in 10.1.0.0/16 \
+            "tracked by conntrack (IPv4): its endpoint {endpoint} is not the address of a pod in 10.1.0.0/16 \
              (clusterCIDR)"
         )
     };
