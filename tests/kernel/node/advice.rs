@@ -364,14 +364,14 @@ fn a_node_port_that_the_node_may_take_is_reported_and_the_remedy_keeps_it_free()
     node.connect_from(at("0.0.0.0", NODE_PORT), pod).unwrap_err();
     node.connect_from(at("0.0.0.0", NODE_PORT + 1), pod).unwrap().reset().unwrap();
 
-    let warning = status_line(&cluster, &["warning:", "port 32767", parameter]);
-    assert_eq!(logged(&cluster, &["WARN", "port 32767"]), 1);
+    let warning = status_line(&cluster, &["warning:", "NodePort 32767", parameter]);
+    assert_eq!(logged(&cluster, &["WARN", "NodePort 32767"]), 1);
     follow(&cluster, &warning);
     for _ in 0..3 {
         node.ask(pod).unwrap();
     }
     not_in_status(&cluster, &["warning:"]);
-    assert_eq!(logged(&cluster, &["WARN", "port 32767"]), 1);
+    assert_eq!(logged(&cluster, &["WARN", "NodePort 32767"]), 1);
 }
 
 /// How many minutes IPVS will keep the established connection without a packet.
