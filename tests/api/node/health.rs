@@ -92,7 +92,10 @@ fn load_balancers_are_sent_elsewhere_when_the_node_is_about_to_go_or_gone() {
     eventually("the status says that there is no Node", || {
         let status = status()?;
         ensure!(status.contains("no, waiting for the Node health-node and its IPs for "), "{status}");
-        ensure!(status.contains("problem:         there is no Node health-node: check --hostname"), "{status}");
+        ensure!(
+            status.contains("problem:         there is no Node health-node: check --hostname"),
+            "{status}"
+        );
         Ok(())
     })
     .unwrap();
