@@ -12,7 +12,7 @@ use dummy_interface::{
 use ipvs::Command;
 use reconciler::ForeignVirtualServers;
 use service::{ObjectName, RefusedAddress, State};
-use watcher::{Operation, OperationKind, Plan};
+use watcher::{Foreign, Operation, OperationKind, Plan};
 
 use super::before_start::{BeforeStart, FirstSync};
 use crate::finding::Finding;
@@ -64,7 +64,7 @@ fn planned(
                 address,
                 "this virtual server belongs to no Service (foreign): the first sync removes it",
             )
-            .remedy("to keep those of a range, add it to ipvs.excludeCIDRs; to keep all, set --foreign-virtual-servers=keep")
+            .remedy(Foreign::REMEDY)
         })
         .collect();
     if kept.count > 0 {

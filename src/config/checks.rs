@@ -14,7 +14,7 @@ use service::NodePortAddresses;
 
 use super::{
     Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin,
-    options::{DetectLocal, Ipvs, Logging, VModule},
+    options::{DetectLocal, Logging, VModule},
     values::ListenAddress,
 };
 use crate::logging;
@@ -76,16 +76,6 @@ pub(super) fn duration(duration: GoDuration) -> Result<Duration, Problem> {
 pub(super) fn period(period: GoDuration) -> Result<Duration, Problem> {
     let not_zero = Some(duration(period)?).filter(|period| !period.is_zero());
     not_zero.ok_or_else(|| Problem::number(period, "a period of more than 0s"))
-}
-
-/// How far apart syncs are, at most and at least.
-pub(super) fn periods(ipvs: &Ipvs, origin: Origin) -> Result<(Duration, Duration), Error> {
-    let period = origin.check("ipvs.syncPeriod", period(ipvs.sync_period))?;
-    let minimum = origin.check("ipvs.minSyncPeriod", duration(ipvs.min_sync_period))?;
-    if minimum > period {
-        return Err(origin.invalid("ipvs.minSyncPeriod", Problem::MinimumAbovePeriod { minimum, period }));
-    }
-    Ok((period, minimum))
 }
 
 pub(super) fn at_least_zero(number: i32) -> Result<u32, Problem> {

@@ -313,7 +313,12 @@ fn port_for_peers(healthz_bind_address: Option<SocketAddr>) -> Option<u16> {
 
 /// When to sync, and how long a TCP real server may drain.
 fn timing(flags: &Flags, ipvs: &Ipvs, origin: Origin) -> Result<Timing, Error> {
-    let (sync_period, min_sync_period) = checks::periods(ipvs, origin)?;
+    let sync_period = origin.check("ipvs.syncPeriod", checks::period(ipvs.sync_period))?;
+    let min_sync_period = origin.check("ipvs.minSyncPeriod", checks::duration(ipvs.min_sync_period))?;
+    if min_sync_period > sync_period {
+        let problem = Problem::MinimumAbovePeriod { minimum: min_sync_period, period: sync_period };
+        return Err(origin.invalid("ipvs.minSyncPeriod", problem));
+    }
     let drain_timeout = Origin::Flags.check("--drain-timeout", checks::duration(flags.drain_timeout))?;
     Ok(Timing {
         sync_period,

@@ -30,6 +30,11 @@ pub enum Foreign {
     Keep,
 }
 
+impl Foreign {
+    /// What an operator does who wants to keep them.
+    pub const REMEDY: &str = "to keep those of a range, add it to ipvs.excludeCIDRs; to keep all, set --foreign-virtual-servers=keep";
+}
+
 /// Whether our tables have an element for a virtual server: each of ours has one, which is added before it
 /// and removed after it.
 pub fn has_element(address: &ServiceAddress, our_tables: &netfilter::Observed) -> bool {

@@ -11,7 +11,7 @@ use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use rustc_hash::FxHashSet;
 use service::{Dirty, ObjectName};
 use tracing::warn;
-use watcher::{Observed, Operation, Plan, ReadError, departing_real_servers};
+use watcher::{Foreign, Observed, Operation, Plan, ReadError, departing_real_servers};
 
 use super::{
     MAX_DEFERRALS, Reconciler,
@@ -144,10 +144,7 @@ const NAMED: usize = 20;
 /// Names the foreign virtual servers that a plan removes.
 pub(super) fn warn_of_foreign(plan: &Plan) {
     for address in plan.foreign.iter().take(NAMED) {
-        warn!(
-            remedy = "to keep those of a range, add it to ipvs.excludeCIDRs; to keep all, set --foreign-virtual-servers=keep",
-            "removing a virtual server that belongs to no Service: {address}"
-        );
+        warn!(remedy = Foreign::REMEDY, "removing a virtual server that belongs to no Service: {address}");
     }
     match plan.foreign.len().saturating_sub(NAMED) {
         0 => {}
